@@ -1,0 +1,38 @@
+#include "core/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace shoal {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+spdlog::logger& logger() {
+  static spdlog::logger instance = [] {
+    spdlog::logger made("shoal", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made.set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+    return made;
+  }();
+  return instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
+void log_line(LogLevel level, std::string_view event, std::string_view fields) {
+  logger().log(to_spdlog(level), "{}{}{}", event, fields.empty() ? "" : " ", fields);
+}
+
+}  // namespace shoal
