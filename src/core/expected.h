@@ -76,15 +76,15 @@ class [[nodiscard]] Expected {
 };
 
 // Returns the failed status from the enclosing function: `SHOAL_TRY(write_header(out));`
-#define SHOAL_TRY(expression)                                      \
-  do {                                                             \
+#define SHOAL_TRY(expression)                                                                    \
+  do {                                                                                           \
     if (::shoal::Status shoal_status_ = (expression); !shoal_status_.ok()) return shoal_status_; \
   } while (false)
 
 // Declares `name` from an Expected, or returns its error: `SHOAL_ASSIGN(file, MappedFile::open(path));`
-#define SHOAL_ASSIGN(name, expression)                                  \
-  auto name##_expected_ = (expression);                                 \
-  if (!name##_expected_.ok()) return name##_expected_.error();          \
+#define SHOAL_ASSIGN(name, expression)                         \
+  auto name##_expected_ = (expression);                        \
+  if (!name##_expected_.ok()) return name##_expected_.error(); \
   auto& name = *name##_expected_
 
 }  // namespace shoal

@@ -131,7 +131,8 @@ bool ThreadPool::wait_for_round(std::uint32_t seen) {
   while (round_.load(std::memory_order_acquire) == seen) {
     // The clock is read once per 64 pauses: a read costs as much as the pause itself.
     bool spinning = spin_.count() > 0 && std::chrono::steady_clock::now() < give_up;
-    for (int i = 0; spinning && i < 64 && round_.load(std::memory_order_relaxed) == seen; ++i) pause_briefly();
+    for (int i = 0; spinning && i < 64 && round_.load(std::memory_order_relaxed) == seen; ++i)
+      pause_briefly();
     if (!spinning) round_.wait(seen, std::memory_order_acquire);
   }
   return !stop_.load(std::memory_order_relaxed);

@@ -4,7 +4,8 @@
 // Ownership: owns threads 1..size-1; the destructor ends and joins them.
 // Invariants:
 //   1. run() returns only after every thread has finished the function; what they wrote is then visible.
-//   2. Workers spin for `spin` after a job, then sleep on a futex: back-to-back kernels of one step cost about
+//   2. Workers spin for `spin` after a job, then sleep on a futex: back-to-back kernels of one step cost
+//   about
 //      a microsecond to hand over, an idle server costs nothing.
 //   3. With more compute threads than usable cores (other ranks counted), spin is zero.
 
@@ -42,11 +43,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls f(thread_index) on every thread, 0 <= thread_index < size(). f must not throw and must not call run().
+  // Calls f(thread_index) on every thread, 0 <= thread_index < size(). f must not throw and must not call
+  // run().
   template <typename F>
   void run(F&& f) {
-    run_erased([](void* context, int thread) { (*static_cast<std::remove_reference_t<F>*>(context))(thread); },
-               const_cast<void*>(static_cast<const void*>(&f)));
+    run_erased(
+        [](void* context, int thread) { (*static_cast<std::remove_reference_t<F>*>(context))(thread); },
+        const_cast<void*>(static_cast<const void*>(&f)));
   }
 
   // Deals [0, n) in pieces of `grain` to whoever is free. f(begin, end, thread_index).
