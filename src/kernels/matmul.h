@@ -1,0 +1,87 @@
+// Matrix products with packed weights: y = x * W^T, the bulk of all work.
+//
+// Thread-safety: a PackedMatrix is immutable after packing; matmul() runs on its context's pool.
+// Ownership: a PackedMatrix owns its packed copy; the source bytes are not needed afterwards.
+// Invariants:
+//   1. Sums run over the K segments given at packing: each segment's products are added in f32 from zero,
+//   then
+//      the segments in index order. Activation blocks of 32 start anew at each segment.
+//   2. With context.strict the bits of a row of y depend on that row of x, W and the ISA alone: not on the
+//      number of rows, the row's place among them, or the number of threads.
+//   3. Infinities and NaN in a row of x reach that row of y only.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/expected.h"
+#include "kernels/context.h"
+#include "tensor/dtype.h"
+#include "tensor/matrix.h"
+
+namespace shoal::kernels {
+
+// Rows of a weight matrix as a file holds them: row-major [rows, columns], each row `stride` bytes after the
+// last. Several sources of one type stack into one packed matrix (q, k, v; gate, up).
+struct WeightSource {
+  DType type = DType::kF32;
+  const std::byte* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+};
+
+class PackedMatrix {
+ public:
+  // segment_ends: ascending column counts, the last equal to columns; one entry where K is not cut. For
+  // quantised types every end but the last must be a multiple of 32 (16 for Q6_K's sub-blocks is not used).
+  // Fails with kUnsupported for types without a kernel, kExhausted for memory.
+  static Expected<PackedMatrix> pack(std::span<const WeightSource> stacked,
+                                     std::span<const std::int64_t> segment_ends, const Context& context);
+
+  PackedMatrix(PackedMatrix&&) noexcept;
+  PackedMatrix& operator=(PackedMatrix&&) noexcept;
+  ~PackedMatrix();
+
+  std::int64_t rows() const;     // N: outputs
+  std::int64_t columns() const;  // K: inputs
+  DType type() const;
+  std::size_t bytes() const;
+  // "q8 vnni decode, q8 amx prefill": for the start-up report.
+  std::string kernel_names(const Context& context) const;
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  explicit PackedMatrix(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct MatmulTarget {
+  const PackedMatrix* weights = nullptr;
+  MatrixView<float> y;  // [x.rows, weights->rows()]
+};
+
+// Grow-only scratch for activations in the forms kernels read. One per executor.
+class MatmulScratch {
+ public:
+  MatmulScratch();
+  ~MatmulScratch();
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// x: [rows, K], f32. All targets share x and have the same K and segments; x is rounded once for all of them.
+// Zero rows do nothing. y may not overlap x.
+void matmul(const Context& context, MatmulScratch& scratch, MatrixView<const float> x,
+            std::span<const MatmulTarget> targets);
+
+}  // namespace shoal::kernels
