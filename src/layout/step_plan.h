@@ -1,0 +1,138 @@
+// The step plan: the head's numbered, complete instruction to all ranks for one forward pass, and what the
+// sampling rank answers.
+//
+// Plans are delta-coded: a sequence is opened once with what never changes (sampling parameters, prompt
+// tokens known so far), later plans name its slot, new pages and new tokens. A rank that has applied
+// plans 1..n knows everything it needs for n + 1; it decides nothing by itself (docs/execution.md).
+//
+// Thread-safety: values, passed by move.
+// Invariants:
+//   1. Plan numbers are consecutive inside an epoch.
+//   2. Order inside a plan: closes, opens, page changes, then the sub-batches' work.
+//   3. A sequence slot is reused only after a plan that closed it.
+//   4. There is one sub-batch for every (cp, dp) coordinate, possibly empty.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace shoal {
+
+// A page as it is named everywhere: which pool, which slot, which time the slot was given out.
+struct PageId {
+  std::int32_t pool = 0;  // index over (KV group, coordinate); with one coordinate, the KV group
+  std::int32_t slot = 0;
+  std::uint32_t generation = 0;
+  friend bool operator==(const PageId&, const PageId&) = default;
+};
+
+// How the sampling rank turns logits into a token. Semantics and ranges as in docs/api.md.
+struct SamplingParams {
+  float temperature = 1;   // 0: greedy
+  std::int32_t top_k = 0;  // 0: all
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::uint64_t seed = 0;    // always set: drawn by the head where the client gave none
+  std::uint32_t choice = 0;  // index among the request's n choices
+  // While fewer tokens than this are out, stop_ids cannot be chosen.
+  std::int32_t min_tokens = 0;
+  std::vector<TokenId> stop_ids;  // used only to forbid them under min_tokens; stopping is the head's
+  // -1: none; k >= 0: the chosen token's log-probability and the k best.
+  std::int32_t logprobs = -1;
+
+  bool needs_history() const {
+    return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;
+  }
+};
+
+struct SequenceOpen {
+  SequenceSlot sequence;
+  SamplingParams sampling;
+  // Tokens that count for the penalties: prompt (repetition only) and output so far (after preemption).
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> output;
+};
+
+struct PageGrant {
+  SequenceSlot sequence;
+  KvGroupId group;
+  std::int32_t logical_page = 0;  // index in the sequence's page table of that group
+  PageId page;
+};
+
+// The sequence no longer reads logical pages below this one: the sliding window has moved past them.
+struct PageRelease {
+  SequenceSlot sequence;
+  KvGroupId group;
+  std::int32_t first_kept = 0;
+};
+
+struct WorkItem {
+  SequenceSlot sequence;
+  std::int32_t start = 0;  // position of the first token
+  // The tokens to compute. Empty: one token, the one sampled last for this sequence (the head may not know it
+  // yet).
+  std::vector<TokenId> tokens;
+  // Sample after the last token of this item.
+  bool sample = false;
+  // Also the log-probability of each token of `tokens` given those before it (echo, scoring): k best as in
+  // SamplingParams::logprobs; -1 none. The first token of a sequence has none.
+  std::int32_t prompt_logprobs = -1;
+
+  std::int32_t count() const { return tokens.empty() ? 1 : static_cast<std::int32_t>(tokens.size()); }
+};
+
+struct SubBatch {
+  std::vector<WorkItem> items;
+};
+
+struct StepPlan {
+  PlanNumber number;
+  Epoch epoch;
+  std::vector<SequenceSlot> closes;
+  std::vector<SequenceOpen> opens;
+  std::vector<PageGrant> grants;
+  std::vector<PageRelease> releases;
+  std::vector<SubBatch> sub_batches;
+};
+
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0;
+};
+
+struct SampledToken {
+  SequenceSlot sequence;
+  TokenId id = 0;
+  float logprob = 0;              // valid where logprobs were asked for
+  std::vector<TokenLogprob> top;  // the k best, best first
+};
+
+struct PromptLogprobs {
+  SequenceSlot sequence;
+  std::int32_t position = 0;  // of the token scored
+  TokenId id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+struct StepResult {
+  PlanNumber number;
+  // Set where the pass failed as a whole: every sequence of the plan fails with this sentence.
+  std::string error;
+  std::vector<SampledToken> sampled;
+  std::vector<PromptLogprobs> prompt_logprobs;
+  double seconds = 0;  // wall time of the pass on the rank, for the cost model
+};
+
+}  // namespace shoal

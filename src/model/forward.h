@@ -1,0 +1,94 @@
+// A loaded model on one rank: its description, its shard of the weights, and the forward pass.
+//
+// Thread-safety: load() and forward() belong to the rank's executor thread; description() and kv_groups() are
+//   immutable after loading and may be read from any thread.
+// Ownership: owns packed weights and activation scratch. Borrows the pools and the thread pool.
+// Invariants:
+//   1. forward() is written once against Layout groups: a layer is an attention block and a feed-forward
+//   block,
+//      each asking for the group it talks to.
+//   2. In strict mode a row's logits depend on its sequence's tokens alone (docs/execution.md, "Strict
+//   mode").
+//   3. forward() allocates nothing once the largest batch has been seen.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/expected.h"
+#include "core/ids.h"
+#include "kernels/context.h"
+#include "layout/kv_groups.h"
+#include "layout/layout.h"
+#include "model/description.h"
+#include "tensor/kv_layout.h"
+#include "tensor/matrix.h"
+
+namespace shoal::model {
+
+// The new tokens of one sequence in a pass.
+struct BatchSpan {
+  std::int32_t first_row = 0;
+  std::int32_t rows = 0;
+  std::int32_t start = 0;  // position of the first
+  // For each KV group (by index): slot of every logical page up to start + rows; kernels::kNoSlot behind a
+  // window.
+  std::vector<std::span<const std::int32_t>> slots;
+};
+
+// One rank's part of a step plan with every token known.
+struct Batch {
+  std::vector<TokenId> tokens;           // [rows]
+  std::vector<std::int32_t> positions;   // [rows]
+  std::vector<BatchSpan> spans;          // rows in order, no gaps
+  std::vector<std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(tokens.size()); }
+};
+
+// Called when the KV of a layer of this pass is complete: the handover and the L3 tier push from here.
+using LayerHook = std::function<void(std::int32_t layer, const Batch& batch)>;
+
+struct LoadOptions {
+  Layout layout = Layout::single();
+  std::int32_t rank = 0;
+  kernels::Context context;  // pool, ISA, activations, strict
+  // Called with done and total bytes of weights while packing.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+};
+
+class Model {
+ public:
+  // model: a GGUF file. Fails with one sentence naming file, tensor and reason.
+  static Expected<std::unique_ptr<Model>> load(const std::filesystem::path& model,
+                                               const LoadOptions& options);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  const ModelDescription& description() const;
+  // Groups of the whole model and, for this rank, the KV layout of each group's pool with `slots` left 0.
+  const std::vector<KvGroup>& kv_groups() const;
+  KvLayout pool_layout(KvGroupId group, KvDType dtype) const;
+  std::size_t weight_bytes() const;
+  // Which kernel serves each kind of layer, one line each, for the start-up report.
+  std::vector<std::string> kernel_report() const;
+
+  // pools: one view per KV group. logits: [batch.logit_rows.size(), vocabulary].
+  // The tokens' ids and positions must be in range: the head has checked them.
+  void forward(const Batch& batch, std::span<const KvView> pools, MatrixView<float> logits,
+               const LayerHook& hook = {});
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shoal::model
