@@ -1,0 +1,98 @@
+// The engine of one worker: takes requests from any thread, batches them continuously, streams their output.
+//
+// Thread-safety: every public function may be called from any thread.
+// Ownership: owns the engine thread, the executor thread with the model, the pools, the prefix tree. Shares
+// the
+//   tokenizer. The destructor cancels what runs and joins within one step.
+// Invariants: docs/execution.md, sections 1 to 4.
+
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/expected.h"
+#include "engine/request.h"
+#include "kernels/context.h"
+#include "model/description.h"
+#include "tensor/kv_layout.h"
+#include "tokenizer/tokenizer.h"
+
+namespace shoal::engine {
+
+struct EngineOptions {
+  std::filesystem::path model;
+  std::int32_t threads = 0;  // 0: usable_cores()
+  std::int32_t context = 0;  // --ctx; 0: the model's own
+  KvDType kv_dtype = KvDType::kBf16;
+  kernels::Activations activations = kernels::Activations::kAuto;
+  bool deterministic = false;
+  // Pages of the pool; 0: by kv_bytes; both 0: a share of free memory, at least one full context.
+  std::int64_t kv_pages = 0;
+  std::int64_t kv_bytes = 0;
+  std::int32_t max_sequences = 64;  // running at once
+  std::int32_t max_queue = 512;     // waiting, beyond those; more are refused with kExhausted
+  std::int32_t prefill_chunk = 0;   // tokens; 0: by time
+  double max_token_gap = 0.2;       // seconds between two tokens of a running stream
+  std::function<void(std::string_view stage, double fraction)> progress;  // while loading
+};
+
+struct KvGroupStats {
+  std::int64_t capacity = 0, free = 0, cached = 0, held = 0, fenced = 0;
+};
+
+// A consistent snapshot, published by the engine thread after every step.
+struct EngineStats {
+  std::int32_t running = 0;
+  std::int32_t waiting = 0;
+  std::int64_t uncached_tokens_queued = 0;
+  std::vector<KvGroupStats> kv;
+  std::uint64_t steps = 0;
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  std::uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0, preemptions = 0;
+  double seconds_since_progress = 0;  // since a step ended while work was waiting; 0 when idle
+  double busy_ratio = 0;              // of the executor, over the last 10 s
+};
+
+class Engine {
+ public:
+  // Loads the model (long: reports progress) and starts the threads.
+  static Expected<std::unique_ptr<Engine>> start(EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Takes the request, or refuses: kInvalidArgument (ids, parameters), kTooLong (prompt beyond context),
+  // kExhausted (queue full), kUnavailable (draining). A refused request gets no event.
+  Expected<RequestId> submit(GenerateRequest request, OutputSink sink);
+
+  // Ends a request with kCancelled; unknown or finished ones are ignored. True where something was cancelled.
+  bool cancel(RequestId id);
+  bool cancel(const std::string& rid);
+  std::int32_t cancel_all();
+
+  // Forgets every cached prefix that no running request holds. Returns once done.
+  Status flush_cache();
+
+  // No new requests from now on. Returns when the running ones have ended, or cancels them at the deadline.
+  void drain(TimePoint deadline);
+
+  EngineStats stats() const;
+  const model::ModelDescription& description() const;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer() const;
+  std::int32_t context() const;  // the limit in force
+  std::vector<std::string> kernel_report() const;
+  std::size_t weight_bytes() const;
+  std::size_t kv_bytes() const;
+  std::int32_t threads() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shoal::engine
