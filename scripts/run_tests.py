@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Runs the parts of the test suite one after the other and prints what each took. Called by ./test."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal" / "venv"
+# The official client and the test runner for tests that need Python; nothing here is part of the product.
+PYTHON_PACKAGES = ["openai==3.57.0", "pytest==9.2.0", "numpy==2.2.6"]
+# Debian 12 has no newer clang; only fuzzing needs it.
+FUZZ_SECONDS = 900
+
+
+def run(command, **options):
+    print(f"  $ {' '.join(str(part) for part in command)}", flush=True)
+    return subprocess.run([str(part) for part in command], cwd=ROOT, **options).returncode == 0
+
+
+def ctest(preset, *arguments):
+    return run(["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--no-tests=error", *arguments])
+
+
+def build():
+    return run(["scripts/build", "release"])
+
+
+def headers():
+    return run(["scripts/build", "release", "shoal_headers"])
+
+
+def unit():
+    return ctest("release", "-L", "unit", "-j2")
+
+
+def demo_model():
+    """The model that several tests talk to. They say `skipped` without it, so a machine without network passes."""
+    if not run(["scripts/demo_model"]):
+        print("  no demo model: the tests that need it will be skipped")
+    return True
+
+
+def python_tools():
+    python = VENV / "bin" / "python"
+    if not python.exists() and not run([sys.executable, "-m", "venv", VENV]):
+        return False
+    return run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON_PACKAGES])
+
+
+def pytest(*arguments):
+    environment = dict(os.environ, SHOAL_BINARY=str(ROOT / "build/release/shoal"))
+    return run([VENV / "bin" / "python", "-m", "pytest", "-q", "-rs", *arguments], env=environment)
+
+
+def oracle():
+    return pytest("tests/oracle", "-m", "not slow")
+
+
+def serving():
+    return pytest("tests/serving", "-m", "not slow")
+
+
+def sanitizers():
+    """The units with threads under ThreadSanitizer, those that read outside bytes under AddressSanitizer."""
+    return run(["scripts/build", "tsan", "test_core", "test_engine", "test_wire"]) and ctest(
+        "tsan", "-R", "^unit_(core|engine|wire)$") and run(
+            ["scripts/build", "asan", "test_formats", "test_tokenizer", "test_wire", "test_kv"]) and ctest(
+                "asan", "-R", "^unit_(formats|tokenizer|wire|kv)$")
+
+
+def full_sanitizers():
+    return all(run(["scripts/build", preset]) and ctest(preset, "-L", "unit") for preset in ("asan", "tsan"))
+
+
+def full_python():
+    return pytest("tests/oracle", "tests/serving", "-m", "slow")
+
+
+def isa_paths():
+    return all(
+        run(["ctest", "--test-dir", "build/release", "--output-on-failure", "-R", "^unit_(model|engine)$"],
+            env=dict(os.environ, SHOAL_ISA=isa)) for isa in ("scalar", "avx2", "avx512"))
+
+
+def fuzz():
+    return run(["scripts/fuzz", "--seconds", str(FUZZ_SECONDS)])
+
+
+PARTS = {
+    "build": build,
+    "headers": headers,
+    "unit": unit,
+    "demo_model": demo_model,
+    "python_tools": python_tools,
+    "oracle": oracle,
+    "serving": serving,
+    "sanitizers": sanitizers,
+}
+FULL_PARTS = {
+    "full_sanitizers": full_sanitizers,
+    "full_python": full_python,
+    "isa_paths": isa_paths,
+    "fuzz": fuzz,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--full", action="store_true", help="also the long runs")
+    parser.add_argument("--list", action="store_true", help="name the parts")
+    args = parser.parse_args()
+    known = {**PARTS, **FULL_PARTS}
+    if args.list:
+        print("\n".join(known))
+        return 0
+    unknown = [part for part in args.parts if part not in known]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]}; known: {', '.join(known)}")
+    chosen = args.parts or [*PARTS, *(FULL_PARTS if args.full else [])]
+
+    results = []
+    for part in chosen:
+        print(f"\n== {part}", flush=True)
+        begin = time.monotonic()
+        passed = known[part]()
+        results.append((part, passed, (time.monotonic() - begin) / 60))
+        if part == "build" and not passed:
+            break
+
+    print("\nMinutes by part")
+    for part, passed, minutes in results:
+        print(f"  {part:16} {minutes:6.1f}  {'passed' if passed else 'FAILED'}")
+    failed = sum(not passed for _, passed, _ in results)
+    print(f"  {'total':16} {sum(minutes for *_, minutes in results):6.1f}")
+    print(f"parts: {len(results) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+#include "core/mapped_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace shoal {
+namespace {
+
+std::filesystem::path write_file(const std::string& name, const std::string& content) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / name;
+  std::ofstream(path, std::ios::binary) << content;
+  return path;
+}
+
+TEST(MappedFile, ShowsTheFilesBytes) {
+  const auto path = write_file("mapped_file_bytes", "some bytes");
+  auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  ASSERT_EQ(file->bytes().size(), 10U);
+  EXPECT_EQ(std::memcmp(file->bytes().data(), "some bytes", 10), 0);
+}
+
+TEST(MappedFile, MayBeDroppedAndReadAgain) {
+  const auto path = write_file("mapped_file_drop", std::string(100'000, 'x'));
+  auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  file->drop(100, 1'000'000);  // past the end: cut to the file
+  EXPECT_EQ(static_cast<char>(file->bytes()[99'999]), 'x');
+}
+
+TEST(MappedFile, AnEmptyFileHasNoBytes) {
+  auto file = MappedFile::open(write_file("mapped_file_empty", ""));
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE(file->bytes().empty());
+}
+
+TEST(MappedFile, NamesThePathThatIsMissing) {
+  auto file = MappedFile::open("/no/such/model.gguf");
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().code(), ErrorCode::kNotFound);
+  EXPECT_NE(file.error().message().find("/no/such/model.gguf"), std::string::npos);
+}
+
+TEST(MappedFile, RefusesAFolder) {
+  auto file = MappedFile::open(testing::TempDir());
+  ASSERT_FALSE(file.ok());
+  EXPECT_NE(file.error().message().find("not a regular file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shoal
