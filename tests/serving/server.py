@@ -1,0 +1,101 @@
+"""Starts and stops `shoal serve` for tests, and talks to it over plain HTTP."""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("SHOAL_BINARY", ROOT / "build/release/shoal"))
+SHARED = Path(os.environ.get("SHOAL_SHARED", ROOT.parent / "shared"))
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
+DEMO_MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
+SMALL_MODEL = SHARED / "models/stories260k/stories260K-f32.gguf"
+
+
+class Server:
+    """One `shoal serve` process. Use as a context manager; `stop` returns its exit code."""
+
+    def __init__(self, model, *flags, start_seconds=120):
+        self.log = tempfile.NamedTemporaryFile("w+", prefix="shoal-serve-", suffix=".log")
+        self.process = subprocess.Popen(
+            [BINARY, "serve", model, "--host", "127.0.0.1", "--port", "0", *map(str, flags)],
+            stdout=self.log, stderr=subprocess.STDOUT)
+        self.url = self._wait_until_listening(start_seconds)
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def _wait_until_listening(self, seconds):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = re.search(r"^listening on (http://\S+)", self.output(), re.M)
+            if found:
+                return found[1]
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        self.process.kill()
+        raise RuntimeError("shoal serve did not start; it said:\n" + self.output())
+
+    def output(self):
+        return Path(self.log.name).read_text()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop()
+
+    def stop(self, seconds=30):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    def request(self, path, body=None, method=None, headers=None, timeout=120):
+        """(status, parsed JSON or text). An error status is an answer, not an exception."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json", **(headers or {})},
+                                         method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                status, raw = response.status, response.read()
+        except urllib.error.HTTPError as error:
+            status, raw = error.code, error.read()
+        try:
+            return status, json.loads(raw)
+        except ValueError:
+            return status, raw.decode()
+
+    def post(self, path, body, **options):
+        return self.request(path, body, **options)
+
+    def get(self, path, **options):
+        return self.request(path, **options)
+
+    def pages(self):
+        """The pool's pages by state, summed over KV groups, from /get_server_info."""
+        groups = self.get("/get_server_info")[1]["kv_pages"]
+        return {state: sum(group[state] for group in groups) for state in ("capacity", "free", "cached", "held", "fenced")}
+
+    def wait_idle(self, seconds=30):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            info = self.get("/get_server_info")[1]
+            if info["num_requests_running"] == 0 and info["num_requests_waiting"] == 0:
+                return
+            time.sleep(0.02)
+        raise AssertionError("requests are still running: " + json.dumps(info))
+
+    def rss_anon_kib(self):
+        return int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text())[1])
