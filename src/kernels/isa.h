@@ -26,6 +26,9 @@ std::string_view isa_name(Isa isa);
 // The best level this CPU and operating system give.
 Isa detected_isa();
 
+// VDPBF16PS, which not every CPU of the kAvx512 level has; all of kAmx do.
+bool has_bf16_dot();
+
 // What SHOAL_ISA asks for, or the best. Fails with kUnsupported where the machine lacks what was asked, and
 // with kInvalidArgument for an unknown word, naming those it knows.
 Expected<Isa> chosen_isa();
