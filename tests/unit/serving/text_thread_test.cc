@@ -1,0 +1,49 @@
+#include "serving/text_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <vector>
+
+namespace shoal::serving {
+namespace {
+
+TEST(TextThread, RunsTasksInOrder) {
+  std::vector<int> order;
+  {
+    TextThread text(100);
+    for (int i = 0; i < 100; ++i) {
+      while (!text.post([&order, i] { order.push_back(i); })) {
+      }
+    }
+  }
+  ASSERT_EQ(order.size(), 100U);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(TextThread, RefusesWhatDoesNotFitItsQueue) {
+  TextThread text(2);
+  std::promise<void> started;
+  std::promise<void> release;
+  ASSERT_TRUE(text.post([&] {
+    started.set_value();
+    release.get_future().wait();
+  }));
+  started.get_future().wait();
+  EXPECT_TRUE(text.post([] {}));
+  EXPECT_TRUE(text.post([] {}));
+  EXPECT_FALSE(text.post([] {}));
+  release.set_value();
+}
+
+TEST(TextThread, RunsOutWhatItAcceptedBeforeItEnds) {
+  int done = 0;
+  {
+    TextThread text(8);
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(text.post([&done] { ++done; }));
+  }
+  EXPECT_EQ(done, 8);
+}
+
+}  // namespace
+}  // namespace shoal::serving
