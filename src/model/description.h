@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/model_metadata.h"
 #include "kernels/elementwise.h"
 #include "layout/kv_groups.h"
 
@@ -55,5 +56,12 @@ struct ModelDescription {
   // XXH3-128 of DESIGN's "fingerprint", 32 hex digits: prefix caches and peers are keyed by it.
   std::string fingerprint;
 };
+
+// The description of a model whose metadata has been read; `fingerprint` and `parameters` are left empty,
+// since they need the tensors.
+ModelDescription describe(const formats::ModelMetadata& metadata);
+
+// The rotary frequencies that the settings ask for, with linear, YaRN or per-pair scaling applied.
+kernels::Rope rope_of(const formats::RopeSettings& settings);
 
 }  // namespace shoal::model

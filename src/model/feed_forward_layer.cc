@@ -1,0 +1,35 @@
+#include "model/feed_forward_layer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "parallel/collectives.h"
+
+namespace shoal::model {
+
+FeedForwardLayer::FeedForwardLayer(const FeedForwardBlock& block, Group group, parallel::PackedLinear gate_up,
+                                   parallel::PackedLinear down)
+    : block_(block), group_(std::move(group)), gate_up_(std::move(gate_up)), down_(std::move(down)) {}
+
+Expected<FeedForwardLayer> FeedForwardLayer::load(WeightLoader& loader, std::int32_t layer,
+                                                  const FeedForwardBlock& block,
+                                                  const parallel::FeedForwardShard& shard, Group group) {
+  SHOAL_ASSIGN(gate_up,
+               loader.column_parallel({{fmt::format("blk.{}.ffn_gate.weight", layer), shard.columns},
+                                       {fmt::format("blk.{}.ffn_up.weight", layer), shard.columns}}));
+  SHOAL_ASSIGN(down, loader.row_parallel(fmt::format("blk.{}.ffn_down.weight", layer), shard.columns,
+                                         shard.segment_ends));
+  return FeedForwardLayer(block, std::move(group), std::move(gate_up), std::move(down));
+}
+
+void FeedForwardLayer::apply(const Pass& pass, MatrixView<const float> x, MatrixView<float> gate_up,
+                             MatrixView<float> delta) const {
+  gate_up_.apply(pass.kernels, pass.matmul, x, gate_up);
+  const MatrixView<float> gate = gate_up_.part(gate_up, 0);
+  kernels::gated_activation(pass.kernels, block_.activation, gate, gate_up_.part(gate_up, 1), gate);
+  down_.apply(pass.kernels, pass.matmul, gate, delta);
+  parallel::sum_partials(group_, delta);
+}
+
+}  // namespace shoal::model

@@ -1,0 +1,122 @@
+// Model::forward(): the way of one batch through all layers.
+
+#include <cassert>
+#include <cstring>
+
+#include "kernels/attention.h"
+#include "kernels/dequantise.h"
+#include "kernels/elementwise.h"
+#include "model/rank_model.h"
+
+namespace shoal::model {
+
+namespace {
+
+using Spans = std::vector<kernels::AttentionSpan>;
+
+void embed(const kernels::Context& context, const formats::GgufTensor& embedding,
+           const std::vector<TokenId>& tokens, MatrixView<float> x) {
+  const std::int64_t stride = row_bytes(embedding.type, embedding.row_length());
+  context.pool->parallel_for(x.rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const TokenId token = tokens[static_cast<std::size_t>(row)];
+      assert(token >= 0 && token < embedding.rows());
+      kernels::dequantise_row(embedding.type, embedding.bytes.data() + token * stride, x.columns, x.row(row));
+    }
+  });
+}
+
+void spans_of_group(const Batch& batch, std::size_t group, Spans& out) {
+  out.clear();
+  for (const BatchSpan& span : batch.spans) {
+    out.push_back({span.first_row, span.rows, span.start, span.slots[group]});
+  }
+}
+
+// The parts of the batch's spans whose logits are wanted: nothing reads the last layer's other rows.
+void spans_of_rows(const Spans& spans, const std::vector<std::int32_t>& rows, Spans& out) {
+  out.clear();
+  auto span = spans.begin();
+  for (const std::int32_t row : rows) {
+    while (row >= span->first_row + span->rows) ++span;
+    if (!out.empty() && out.back().first_row + out.back().rows == row && row > span->first_row) {
+      ++out.back().rows;
+    } else {
+      out.push_back({row, 1, span->start + row - span->first_row, span->slots});
+    }
+  }
+}
+
+// Moves the chosen rows to the front, in place; `rows` ascend. Returns a view of them.
+MatrixView<float> compact(MatrixView<float> m, const std::vector<std::int32_t>& rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i);
+    if (rows[i] == to) continue;
+    std::memcpy(m.row(to), m.row(rows[i]), static_cast<std::size_t>(m.columns) * sizeof(float));
+  }
+  return {m.data, static_cast<std::int64_t>(rows.size()), m.columns, m.stride};
+}
+
+MatrixView<float> first_rows(MatrixView<float> m, std::int64_t rows) {
+  return {m.data, rows, m.columns, m.stride};
+}
+
+}  // namespace
+
+void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixView<float> logits,
+                    const LayerHook& hook) {
+  Impl& m = *impl_;
+  const std::int64_t rows = batch.rows();
+  if (rows == 0) return;
+  const std::int64_t hidden = m.description.hidden;
+  const Layer& any = m.layers.front();
+  const std::int64_t qkv_width = any.attention.qkv_width();
+  const std::int64_t heads_width = any.attention.heads_width();
+  const std::int64_t gate_up_width = any.feed_forward.gate_up_width();
+  m.activations.begin(3 * Activations::bytes_for(rows, hidden) + Activations::bytes_for(rows, qkv_width) +
+                      Activations::bytes_for(rows, heads_width) +
+                      Activations::bytes_for(rows, gate_up_width));
+  MatrixView<float> x = m.activations.take(rows, hidden);  // the residual stream
+  MatrixView<float> normed = m.activations.take(rows, hidden);
+  MatrixView<float> delta = m.activations.take(rows, hidden);
+  const MatrixView<float> qkv = m.activations.take(rows, qkv_width);
+  MatrixView<float> heads = m.activations.take(rows, heads_width);
+  MatrixView<float> gate_up = m.activations.take(rows, gate_up_width);
+
+  const float eps = m.description.norm_eps;
+  const Pass pass{m.context, m.matmul, m.description.rope, eps, batch.positions};
+  for (std::size_t group = 0; group < m.spans.size(); ++group) spans_of_group(batch, group, m.spans[group]);
+
+  embed(m.context, *m.embedding, batch.tokens, x);
+  kernels::rms_norm(m.context, x, any.attention_norm, eps, normed);
+  for (std::size_t i = 0; i < m.layers.size(); ++i) {
+    const Layer& layer = m.layers[i];
+    const bool last = i + 1 == m.layers.size();
+    const auto group = static_cast<std::size_t>(layer.attention.block().kv_group);
+    const Spans* spans = &m.spans[group];
+
+    layer.attention.write(pass, pools[group], *spans, normed, qkv);
+    if (hook) hook(static_cast<std::int32_t>(i), batch);
+    if (last) {
+      if (batch.logit_rows.empty()) return;
+      spans_of_rows(*spans, batch.logit_rows, m.wanted_spans);
+      spans = &m.wanted_spans;
+    }
+    layer.attention.attend(pass, pools[group], *spans, qkv, heads);
+    if (last) {
+      x = compact(x, batch.logit_rows);
+      heads = compact(heads, batch.logit_rows);
+      normed = first_rows(normed, x.rows);
+      delta = first_rows(delta, x.rows);
+      gate_up = first_rows(gate_up, x.rows);
+    }
+    layer.attention.project(pass, heads, delta);
+    kernels::add_rms_norm(m.context, x, delta, layer.feed_forward_norm, eps, normed);
+    layer.feed_forward.apply(pass, normed, gate_up, delta);
+    kernels::add_rms_norm(m.context, x, delta, last ? m.output_norm : m.layers[i + 1].attention_norm, eps,
+                          normed);
+  }
+  m.head.apply(m.context, m.matmul, normed, logits);
+}
+
+}  // namespace shoal::model

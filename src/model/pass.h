@@ -1,0 +1,25 @@
+// What every block of a forward pass is given besides its input.
+//
+// Thread-safety: belongs to the executor thread for the length of one pass.
+// Ownership: borrows everything.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/context.h"
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
+
+namespace shoal::model {
+
+struct Pass {
+  const kernels::Context& kernels;
+  kernels::MatmulScratch& matmul;
+  const kernels::Rope& rope;
+  float norm_eps = 0;
+  std::span<const std::int32_t> positions;  // [rows]
+};
+
+}  // namespace shoal::model

@@ -1,0 +1,74 @@
+#include "model/weight_loader.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "kernels/dequantise.h"
+#include "parallel/weight_slice.h"
+
+namespace shoal::model {
+
+WeightLoader::WeightLoader(const formats::GgufFile& file, const kernels::Context& context, Progress progress)
+    : file_(file), context_(context), progress_(std::move(progress)) {
+  for (const auto& tensor : file.tensors()) total_ += tensor.bytes.size();
+}
+
+Expected<const formats::GgufTensor*> WeightLoader::find(const std::string& tensor) const {
+  const formats::GgufTensor* found = file_.tensor(tensor);
+  if (found == nullptr) return failed(tensor, "is missing");
+  return found;
+}
+
+Status WeightLoader::failed(const std::string& tensor, const std::string& reason) const {
+  return {ErrorCode::kUnsupported, fmt::format("{}: tensor '{}': {}", file_.name(), tensor, reason)};
+}
+
+void WeightLoader::done_with(const formats::GgufTensor& tensor) {
+  done_ += tensor.bytes.size();
+  if (progress_) progress_(done_, total_);
+}
+
+Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_list<Rows> parts) {
+  std::vector<kernels::WeightSource> sources;
+  std::vector<const formats::GgufTensor*> tensors;
+  for (const auto& part : parts) {
+    SHOAL_ASSIGN(tensor, find(part.tensor));
+    tensors.push_back(tensor);
+    sources.push_back(parallel::row_slice(*tensor, part.rows));
+  }
+  const std::int64_t whole[] = {sources.front().columns};
+  auto linear = parallel::PackedLinear::pack(sources, whole, context_);
+  if (!linear) return failed(parts.begin()->tensor, linear.error().message());
+  for (const auto* tensor : tensors) {
+    file_.drop(*tensor);
+    done_with(*tensor);
+  }
+  return linear;
+}
+
+Expected<parallel::PackedLinear> WeightLoader::row_parallel(const std::string& tensor,
+                                                            parallel::IndexRange columns,
+                                                            std::span<const std::int64_t> segment_ends) {
+  SHOAL_ASSIGN(found, find(tensor));
+  auto source = parallel::column_slice(*found, columns);
+  if (!source) return failed(tensor, source.error().message());
+  auto linear = parallel::PackedLinear::pack(std::span(&*source, 1), segment_ends, context_);
+  if (!linear) return failed(tensor, linear.error().message());
+  file_.drop(*found);
+  done_with(*found);
+  return linear;
+}
+
+Expected<std::vector<float>> WeightLoader::vector(const std::string& tensor) {
+  SHOAL_ASSIGN(found, find(tensor));
+  if (!kernels::can_dequantise(found->type)) {
+    return failed(tensor, fmt::format("{} cannot be read", dtype_name(found->type)));
+  }
+  std::vector<float> values(static_cast<std::size_t>(found->elements()));
+  kernels::dequantise_row(found->type, found->bytes.data(), found->elements(), values.data());
+  done_with(*found);
+  return values;
+}
+
+}  // namespace shoal::model

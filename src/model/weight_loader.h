@@ -1,0 +1,56 @@
+// Takes tensors out of a model file: packs a rank's part of the matrices, widens the vectors to f32.
+//
+// Thread-safety: none; packing runs on the context's pool.
+// Ownership: borrows the file; what it returns owns its memory.
+// Errors: one sentence with file, tensor and reason. Names and shapes have been checked before
+//   (formats::check_model_tensors); a tensor that is missing all the same is an error, not a crash.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/expected.h"
+#include "formats/gguf_file.h"
+#include "kernels/context.h"
+#include "parallel/packed_linear.h"
+#include "parallel/shard.h"
+
+namespace shoal::model {
+
+class WeightLoader {
+ public:
+  using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+  WeightLoader(const formats::GgufFile& file, const kernels::Context& context, Progress progress);
+
+  struct Rows {
+    std::string tensor;
+    parallel::IndexRange rows;
+  };
+
+  // Outputs split over ranks: the rows of each tensor that this rank computes, side by side.
+  Expected<parallel::PackedLinear> column_parallel(std::initializer_list<Rows> parts);
+  // Inputs split over ranks; segment_ends count from columns.begin.
+  Expected<parallel::PackedLinear> row_parallel(const std::string& tensor, parallel::IndexRange columns,
+                                                std::span<const std::int64_t> segment_ends);
+  // A norm's weight or a bias, whole.
+  Expected<std::vector<float>> vector(const std::string& tensor);
+
+ private:
+  Expected<const formats::GgufTensor*> find(const std::string& tensor) const;
+  Status failed(const std::string& tensor, const std::string& reason) const;
+  void done_with(const formats::GgufTensor& tensor);
+
+  const formats::GgufFile& file_;
+  kernels::Context context_;
+  Progress progress_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace shoal::model
