@@ -201,7 +201,7 @@ Status GgufWriter::finish() {
 }
 
 Status GgufWriter::pad_to(std::uint64_t position) {
-  if (position_ == position) return {};
+  if (position_ >= position) return {};
   const std::vector<std::byte> zeros(static_cast<std::size_t>(position - position_));
   position_ = position;
   return write_all(zeros);

@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -82,6 +83,8 @@ Expected<ModelMetadata> read_model_metadata(const GgufFile& file);
 std::string known_architectures();
 
 enum class ModelPart { kEmbedding, kAttention, kFeedForward, kNorm, kOutput };
+
+inline constexpr std::size_t kModelParts = 5;
 
 struct TensorNeed {
   std::string name;
