@@ -1,0 +1,12 @@
+#if defined(__AVX512F__)
+
+#include "kernels/attention_inl.h"
+#include "kernels/vec_avx512.h"
+
+namespace shoal::kernels {
+
+const AttentionKernels kAttentionAvx512 = make_attention_kernels<VecAvx512>();
+
+}  // namespace shoal::kernels
+
+#endif
