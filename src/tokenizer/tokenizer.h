@@ -24,6 +24,10 @@
 #include "core/expected.h"
 #include "core/ids.h"
 
+namespace shoal::formats {
+class GgufFile;
+}
+
 namespace shoal::tokenizer {
 
 struct EncodeOptions {
@@ -46,6 +50,8 @@ class Tokenizer {
   // model: a GGUF file (one with a vocabulary only will do), or a folder with tokenizer.json. The error names
   // the file and what is wrong with it.
   static Expected<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& model);
+  // The vocabulary of an open GGUF file, so that a model's file is read once.
+  static Expected<std::shared_ptr<const Tokenizer>> load(const formats::GgufFile& file);
 
   virtual ~Tokenizer() = default;
 
@@ -53,7 +59,9 @@ class Tokenizer {
   virtual Expected<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const = 0;
   // skip_special: control tokens leave no text.
   std::string decode(std::span<const TokenId> ids, bool skip_special) const;
-  virtual std::unique_ptr<DecodeStream> decode_stream(bool skip_special) const = 0;
+  // continues: the ids go on where an earlier text ended, so a space that encode() puts before the first word
+  // of a text is not taken for one. The stream must not outlive the tokenizer.
+  virtual std::unique_ptr<DecodeStream> decode_stream(bool skip_special, bool continues) const = 0;
 
   // The bytes one token stands for within a text, possibly not UTF-8; control tokens give their name. Empty
   // for an id outside the vocabulary.
@@ -68,17 +76,23 @@ class Tokenizer {
   virtual bool is_special(TokenId id) const = 0;
   // The id of a token by its name in the vocabulary, e.g. "<|im_end|>".
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
+  // A token as it is named in the vocabulary; empty for an id outside it.
+  virtual std::string token_name(TokenId id) const = 0;
   // Jinja source; empty where the model has none.
   virtual const std::string& chat_template() const = 0;
   // Names of bos() and eos(), for templates; empty where there is none.
   std::string bos_text() const;
   std::string eos_text() const;
+  // Whether the family's reference decoder removes spaces before punctuation (clean_up_spaces.h). decode()
+  // never does: it would change program text.
+  virtual bool cleans_up_spaces() const = 0;
 };
 
 // Incremental decoding for one output stream.
 class Detokenizer {
  public:
-  Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);
+  // continues: see Tokenizer::decode_stream; for answers that go on with the text of a raw prompt.
+  Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool continues = false);
 
   // The text that this token completes; empty while a character is incomplete.
   std::string push(TokenId id);
@@ -88,6 +102,7 @@ class Detokenizer {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
+  bool continues_;
   std::unique_ptr<DecodeStream> stream_;
 };
 
