@@ -97,6 +97,15 @@ void add_metadata(const SynthShape& shape, DType type, GgufWriter& writer) {
   add_synth_tokenizer(writer, shape.vocab);
 }
 
+// Deviation of a matrix in units of 1 / sqrt(row length). With 1 throughout, attention is nearly uniform and
+// every position ends with nearly the same logits (correlation 0.83 in llama-1b); sharper queries and a
+// smaller share of attention in the residual keep positions apart, as in a trained model.
+float spread(std::string_view name) {
+  if (name.ends_with("attn_q.weight")) return 2.0F;
+  if (name.ends_with("attn_output.weight")) return 0.5F;
+  return 1.0F;
+}
+
 class TensorStream {
  public:
   TensorStream(GgufWriter& writer, const SynthOptions& options, ThreadPool& pool)
@@ -107,7 +116,7 @@ class TensorStream {
     if (need.part == ModelPart::kNorm)
       return write_floats(std::vector<float>(static_cast<std::size_t>(need.dims[0]), 1.0F));
     const bool bias = need.dims.size() == 1;
-    const float sigma = bias ? kBiasSigma : 1.0F / std::sqrt(static_cast<float>(need.dims[0]));
+    const float sigma = bias ? kBiasSigma : spread(need.name) / std::sqrt(static_cast<float>(need.dims[0]));
     // The stream belongs to the tensor's name: adding a tensor leaves the others as they are.
     const std::uint64_t key = random_word(options_.seed, XXH3_64bits(need.name.data(), need.name.size()));
     std::int64_t blocks = need.dims[0] / block_elements(type);
