@@ -84,6 +84,12 @@ struct VecAvx2 {
   static void load_pairs_first(const float* p, int n, F& a, F& b) {
     split(_mm256_maskload_ps(p, first(2 * n)), _mm256_maskload_ps(p + 8, first(2 * n - 8)), a, b);
   }
+  static void store_pairs_first(float* p, F a, F b, int n) {
+    const F low = _mm256_unpacklo_ps(a, b);
+    const F high = _mm256_unpackhi_ps(a, b);
+    _mm256_maskstore_ps(p, first(2 * n), _mm256_permute2f128_ps(low, high, 0x20));
+    _mm256_maskstore_ps(p + 8, first(2 * n - 8), _mm256_permute2f128_ps(low, high, 0x31));
+  }
   // To nearest, ties to even; NaN stays NaN.
   static void store_bf16(Bf16* p, F x) {
     const __m256i bits = _mm256_castps_si256(x);

@@ -74,6 +74,12 @@ struct VecAvx512 {
   static void load_pairs_first(const float* p, int n, F& a, F& b) {
     split(_mm512_maskz_loadu_ps(first(2 * n), p), _mm512_maskz_loadu_ps(first(2 * n - 16), p + 16), a, b);
   }
+  static void store_pairs_first(float* p, F a, F b, int n) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    _mm512_mask_storeu_ps(p, first(2 * n), _mm512_permutex2var_ps(a, low, b));
+    _mm512_mask_storeu_ps(p + 16, first(2 * n - 16), _mm512_permutex2var_ps(a, high, b));
+  }
   // To nearest, ties to even; NaN stays NaN. Not VCVTNEPS2BF16: it flushes denormals and not every CPU has
   // it.
   static void store_bf16(Bf16* p, F x) {

@@ -80,6 +80,12 @@ struct VecScalar {
     b = 0;
     if (n > 0) load_pairs(p, a, b);
   }
+  // The first n pairs a0 b0 a1 b1 ...
+  static void store_pairs_first(float* p, F a, F b, int n) {
+    if (n <= 0) return;
+    p[0] = a;
+    p[1] = b;
+  }
   static void store_bf16(Bf16* p, F x) { *p = f32_to_bf16(x); }
   static void prefetch(const void* p) { __builtin_prefetch(p); }
 };
