@@ -34,6 +34,8 @@ struct GenerateRequest {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  // The output goes on with the prompt's text (raw completions): see tokenizer::Detokenizer, `continues`.
+  bool continues_prompt = false;
   // Log-probabilities of the prompt's own tokens with the k best each (echo); -1 none. Such requests skip
   // cached pages, whose logits are gone.
   std::int32_t prompt_logprobs = -1;

@@ -1,0 +1,100 @@
+#include "serving/prompt_builder.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace shoal::serving {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The request's own fields as template arguments; chat_template_kwargs win.
+Json template_arguments(const wire::ChatRequest& request) {
+  Json arguments = Json::object();
+  arguments["add_generation_prompt"] = request.add_generation_prompt;
+  if (request.reasoning_effort) arguments["reasoning_effort"] = *request.reasoning_effort;
+  if (!request.template_kwargs_json.empty()) {
+    arguments.update(Json::parse(request.template_kwargs_json));
+  }
+  return arguments;
+}
+
+}  // namespace
+
+Expected<PromptBuilder> PromptBuilder::make(std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+  PromptBuilder builder(std::move(tokenizer));
+  const std::string& source = builder.tokenizer_->chat_template();
+  if (source.empty()) return builder;
+  auto parsed =
+      tokenizer::ChatTemplate::parse(source, builder.tokenizer_->bos_text(), builder.tokenizer_->eos_text());
+  if (!parsed.ok()) {
+    return Status(parsed.error().code(),
+                  fmt::format("the model's chat template: {}", parsed.error().message()));
+  }
+  builder.template_ = *std::move(parsed);
+  builder.knows_developer_ = source.find("developer") != std::string::npos;
+  return builder;
+}
+
+Expected<std::string> PromptBuilder::render(const wire::ChatRequest& request) const {
+  if (!template_) {
+    return Status(ErrorCode::kInvalidArgument, "this model has no chat template; use /v1/completions",
+                  "messages");
+  }
+  tokenizer::ChatRequest chat;
+  chat.messages = Json::parse(wire::messages_json(request.messages));
+  if (!knows_developer_) {
+    for (Json& message : chat.messages) {
+      if (message.value("role", "") == "developer") message["role"] = "system";
+    }
+  }
+  if (!request.tools_json.empty() && !request.tool_choice_none) chat.tools = Json::parse(request.tools_json);
+  chat.kwargs = template_arguments(request);
+
+  auto rendered = template_->render(chat);
+  if (!rendered.ok()) {
+    return Status(ErrorCode::kInvalidArgument, rendered.error().message(), "messages");
+  }
+  if (!request.continue_final_message) return rendered;
+
+  // Everything up to the last message's own text stays; what the template puts after it is cut off.
+  const std::string& last = request.messages.back().content.value_or("");
+  const auto at = rendered->rfind(last);
+  if (last.empty() || at == std::string::npos) {
+    return Status(
+        ErrorCode::kInvalidArgument,
+        "continue_final_message: the chat template does not render the last message's text as it is",
+        "continue_final_message");
+  }
+  return rendered->substr(0, at + last.size());
+}
+
+Expected<std::vector<TokenId>> PromptBuilder::chat(const wire::ChatRequest& request) const {
+  SHOAL_ASSIGN(text, render(request));
+  return tokenizer_->encode(text, {.add_special = false, .parse_special = true});
+}
+
+Expected<std::vector<TokenId>> PromptBuilder::completion(const wire::Prompt& prompt) const {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    auto ids = tokenizer_->encode(*text, {.add_special = true, .parse_special = true});
+    if (ids.ok() && ids->empty()) {
+      return Status(ErrorCode::kInvalidArgument, "the prompt is empty: this model needs at least one token",
+                    "prompt");
+    }
+    return ids;
+  }
+  const auto& ids = std::get<std::vector<TokenId>>(prompt);
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= tokenizer_->vocab_size()) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("prompt names token {}; this model has tokens 0 to {}", id,
+                                tokenizer_->vocab_size() - 1),
+                    "prompt");
+    }
+  }
+  return ids;
+}
+
+}  // namespace shoal::serving
