@@ -1,0 +1,34 @@
+// The bytes of one rank's KV pools: one buffer and one view per KV group.
+//
+// Thread-safety: the bytes belong to the rank's executor thread; sizes may be read from any thread.
+// Ownership: owns the memory; views must not outlive it.
+
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "core/expected.h"
+#include "tensor/buffer.h"
+#include "tensor/kv_layout.h"
+
+namespace shoal::kv {
+
+class KvStore {
+ public:
+  // layouts: of each group's pool, slots set. Fails with kExhausted where the system gives no memory.
+  static Expected<KvStore> make(std::span<const KvLayout> layouts);
+
+  std::span<const KvView> views() const { return views_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  KvStore() = default;
+
+  std::vector<Buffer> buffers_;
+  std::vector<KvView> views_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace shoal::kv
