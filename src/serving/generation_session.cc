@@ -1,0 +1,219 @@
+#include "serving/generation_session.h"
+
+#include "wire/api_error.h"
+
+namespace shoal::serving {
+namespace {
+
+wire::FinishReason to_wire(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop:
+      return wire::FinishReason::kStop;
+    case engine::FinishReason::kLength:
+      return wire::FinishReason::kLength;
+    case engine::FinishReason::kCancelled:
+    case engine::FinishReason::kError:
+      return wire::FinishReason::kAbort;
+  }
+  return wire::FinishReason::kStop;
+}
+
+}  // namespace
+
+GenerationSession::GenerationSession(engine::Engine& engine, wire::ResponsePtr response,
+                                     std::unique_ptr<AnswerFormat> format, Options options)
+    : engine_(engine),
+      tokenizer_(engine.tokenizer()),
+      options_(options),
+      response_(std::move(response)),
+      format_(std::move(format)) {}
+
+void GenerationSession::start(engine::Engine& engine, wire::ResponsePtr response,
+                              std::unique_ptr<AnswerFormat> format, std::vector<SessionPrompt> prompts,
+                              Options options) {
+  std::shared_ptr<GenerationSession> session(
+      new GenerationSession(engine, std::move(response), std::move(format), options));
+  // Weak: the response owns the callback, and the session owns the response.
+  session->response_->on_disconnect([weak = session->weak_from_this()] {
+    if (const auto self = weak.lock()) self->cancel();
+  });
+  session->submit_all(std::move(prompts));
+}
+
+void GenerationSession::submit_all(std::vector<SessionPrompt> prompts) {
+  {
+    const std::lock_guard lock(mutex_);
+    choices_per_prompt_ = prompts.front().request.n;
+    running_ = prompts.size();
+    choices_.resize(prompts.size() * static_cast<std::size_t>(choices_per_prompt_));
+    for (Choice& choice : choices_) choice.result.has_logprobs = options_.logprobs;
+    for (SessionPrompt& prompt : prompts) {
+      prompts_.push_back({std::move(prompt.echo), {}});
+      first_tokens_.push_back(prompt.request.prompt.front());
+    }
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    auto id = engine_.submit(
+        std::move(prompts[i].request),
+        [self = shared_from_this(), i](engine::OutputEvent&& event) { self->on_event(i, std::move(event)); });
+    if (!id.ok()) {
+      fail(id.error());
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    ids_.push_back(*id);
+    if (gone_) {
+      lock.unlock();
+      cancel();
+      return;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (gone_) return;
+  if (options_.stream) {
+    response_->begin_stream(200, wire::kSseContentType, {{"Cache-Control", "no-cache"}});
+  }
+  started_ = true;
+  for (auto& [prompt, event] : early_) handle(prompt, event);
+  early_.clear();
+}
+
+void GenerationSession::on_event(std::size_t prompt, engine::OutputEvent&& event) {
+  const std::lock_guard lock(mutex_);
+  if (started_) {
+    handle(prompt, event);
+  } else {
+    early_.emplace_back(prompt, std::move(event));
+  }
+}
+
+// Under the mutex.
+void GenerationSession::handle(std::size_t prompt, engine::OutputEvent& event) {
+  if (response_ == nullptr) return;
+  if (event.last && !event.error.ok()) {
+    if (options_.stream) {
+      std::string out;
+      wire::append_sse_error(event.error, out);
+      response_->write(out);
+      response_->end();
+    } else {
+      response_->respond(wire::error_reply(event.error));
+    }
+    response_.reset();
+    return;
+  }
+  std::string out;
+  const std::size_t index =
+      prompt * static_cast<std::size_t>(choices_per_prompt_) + static_cast<std::size_t>(event.choice);
+  Choice& choice = choices_[index];
+  if (!event.prompt_logprobs.empty()) {
+    prompts_[prompt].echo_logprobs = logprobs_of(first_tokens_[prompt], event.prompt_logprobs);
+  }
+  if (!choice.begun) {
+    choice.begun = true;
+    if (options_.stream) format_->begin(static_cast<int>(index), out);
+    if (options_.echo) {
+      if (options_.logprobs && prompts_[prompt].echo_logprobs.empty()) {
+        prompts_[prompt].echo_logprobs =
+            logprobs_of(first_tokens_[prompt], {});  // a prompt of one token has no score
+      }
+      const PromptState& state = prompts_[prompt];
+      add_piece(index, {state.echo, options_.logprobs ? &state.echo_logprobs : nullptr}, out);
+    }
+  }
+  if (!event.text.empty() || (options_.logprobs && !event.tokens.empty())) {
+    std::vector<wire::TokenLogprobs> logprobs;
+    if (options_.logprobs) logprobs = logprobs_of(event.tokens);
+    add_piece(index, {event.text, options_.logprobs ? &logprobs : nullptr}, out);
+  }
+  if (event.finish) {
+    choice.result.reason = to_wire(*event.finish);
+    choice.result.matched_stop = event.matched_stop;
+    if (options_.stream)
+      format_->finish(static_cast<int>(index), choice.result.reason, event.matched_stop, out);
+  }
+  if (event.last) {
+    usage_.prompt_tokens += event.usage.prompt_tokens;
+    usage_.completion_tokens += event.usage.completion_tokens;
+    usage_.cached_tokens += event.usage.cached_tokens;
+    if (--running_ == 0) {
+      complete(out);
+      return;
+    }
+  }
+  if (options_.stream && !out.empty()) response_->write(out);
+}
+
+void GenerationSession::add_piece(std::size_t index, const Piece& piece, std::string& out) {
+  if (options_.stream) {
+    format_->piece(static_cast<int>(index), piece, out);
+    return;
+  }
+  wire::FinishedChoice& result = choices_[index].result;
+  result.text += piece.text;
+  if (piece.logprobs != nullptr)
+    result.logprobs.insert(result.logprobs.end(), piece.logprobs->begin(), piece.logprobs->end());
+}
+
+void GenerationSession::complete(std::string& out) {
+  if (options_.stream) {
+    format_->usage(usage_, out);
+    out += wire::kSseDone;
+    response_->write(out);
+    response_->end();
+  } else {
+    std::vector<wire::FinishedChoice> results;
+    results.reserve(choices_.size());
+    for (Choice& choice : choices_) results.push_back(std::move(choice.result));
+    response_->respond(200, "application/json", format_->whole(results, usage_));
+  }
+  response_.reset();
+}
+
+void GenerationSession::fail(const Status& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (response_ != nullptr) response_->respond(wire::error_reply(error));
+    response_.reset();
+  }
+  cancel();
+}
+
+void GenerationSession::cancel() {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    gone_ = true;
+    ids = ids_;
+  }
+  for (const RequestId id : ids) engine_.cancel(id);
+}
+
+std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(
+    const std::vector<engine::TokenOutput>& tokens) const {
+  std::vector<wire::TokenLogprobs> out;
+  out.reserve(tokens.size());
+  for (const engine::TokenOutput& token : tokens) {
+    wire::TokenLogprobs& entry = out.emplace_back();
+    entry.bytes = tokenizer_->piece(token.id);
+    entry.logprob = token.logprob;
+    for (const TokenLogprob& top : token.top) entry.top.push_back({tokenizer_->piece(top.id), top.logprob});
+  }
+  return out;
+}
+
+std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(
+    TokenId first, const std::vector<PromptLogprobs>& prompt) const {
+  std::vector<wire::TokenLogprobs> out;
+  out.reserve(prompt.size() + 1);
+  out.emplace_back().bytes = tokenizer_->piece(first);
+  for (const PromptLogprobs& scored : prompt) {
+    wire::TokenLogprobs& entry = out.emplace_back();
+    entry.bytes = tokenizer_->piece(scored.id);
+    entry.logprob = scored.logprob;
+    for (const TokenLogprob& top : scored.top) entry.top.push_back({tokenizer_->piece(top.id), top.logprob});
+  }
+  return out;
+}
+
+}  // namespace shoal::serving

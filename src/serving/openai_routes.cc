@@ -1,0 +1,166 @@
+#include "serving/openai_routes.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "serving/generate_request.h"
+#include "serving/generation_session.h"
+#include "wire/api_error.h"
+#include "wire/json.h"
+#include "wire/openai_request.h"
+
+namespace shoal::serving {
+namespace {
+
+// Moves the request to the text thread; a queue that is full there is an overload like any other.
+template <typename Handler>
+void on_text_thread(Worker& worker, wire::HttpRequest request, const wire::ResponsePtr& response,
+                    Handler handler) {
+  const bool posted = worker.text->post([&worker, request = std::move(request), response, handler] {
+    if (!response->disconnected()) handler(worker, request, response);
+  });
+  if (!posted) {
+    response->respond(
+        wire::error_reply(Status(ErrorCode::kExhausted, "too many requests are waiting to be read")));
+  }
+}
+
+Status check_model(const Worker& worker, const std::string& asked) {
+  if (asked.empty() || asked == worker.served_name) return {};
+  return Status(
+      ErrorCode::kNotFound,
+      fmt::format("the model '{}' is not served here; this server has '{}'", asked, worker.served_name),
+      "model");
+}
+
+wire::AnswerId answer_id(const Worker& worker, const wire::ResponsePtr& response, const char* prefix) {
+  return {prefix + response->request_id(), static_cast<std::int64_t>(std::time(nullptr)), worker.served_name};
+}
+
+Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
+  SHOAL_ASSIGN(chat, wire::parse_chat_request(http.body));
+  SHOAL_TRY(check_model(worker, chat.common.model));
+  SHOAL_ASSIGN(prompt, worker.prompts.chat(chat));
+  SHOAL_ASSIGN(request, make_generate_request(chat.common, std::move(prompt),
+                                              worker.engine->description().vocabulary));
+  if (request.rid.empty()) request.rid = response->request_id();
+  request.continues_prompt = chat.continue_final_message;
+  std::vector<SessionPrompt> prompts;
+  prompts.push_back({std::move(request), {}});
+  GenerationSession::start(
+      *worker.engine, response,
+      make_chat_format(answer_id(worker, response, "chatcmpl-"), chat.common.include_usage),
+      std::move(prompts),
+      {.stream = chat.common.stream, .logprobs = chat.common.sampling.logprobs, .echo = false});
+  return {};
+}
+
+Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
+  SHOAL_ASSIGN(completion, wire::parse_completion_request(http.body));
+  SHOAL_TRY(check_model(worker, completion.common.model));
+  const wire::SamplingFields& sampling = completion.common.sampling;
+  std::vector<SessionPrompt> prompts;
+  for (const wire::Prompt& prompt : completion.prompts) {
+    SHOAL_ASSIGN(ids, worker.prompts.completion(prompt));
+    SessionPrompt& added = prompts.emplace_back();
+    if (completion.echo) {
+      const auto* text = std::get_if<std::string>(&prompt);
+      added.echo = text != nullptr ? *text : worker.prompts.tokenizer().decode(ids, true);
+    }
+    SHOAL_ASSIGN(request, make_generate_request(completion.common, std::move(ids),
+                                                worker.engine->description().vocabulary));
+    if (request.rid.empty()) request.rid = response->request_id();
+    // One name may run only once: the prompts of a list get a number each.
+    if (completion.prompts.size() > 1) request.rid += fmt::format("-{}", prompts.size() - 1);
+    request.continues_prompt = true;
+    if (completion.echo && sampling.logprobs) request.prompt_logprobs = sampling.top_logprobs;
+    added.request = std::move(request);
+  }
+  const int choices = static_cast<int>(prompts.size()) * sampling.n;
+  GenerationSession::start(
+      *worker.engine, response,
+      make_completion_format(answer_id(worker, response, "cmpl-"), completion.common.include_usage, choices),
+      std::move(prompts),
+      {.stream = completion.common.stream, .logprobs = sampling.logprobs, .echo = completion.echo});
+  return {};
+}
+
+Status run_tokenize(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
+  SHOAL_ASSIGN(document, wire::JsonDocument::parse(http.body));
+  SHOAL_ASSIGN(fields, document.fields());
+  std::vector<TokenId> ids;
+  if (fields.has("messages")) {
+    SHOAL_ASSIGN(chat, wire::parse_chat_request(http.body));
+    SHOAL_ASSIGN(encoded, worker.prompts.chat(chat));
+    ids = std::move(encoded);
+  } else {
+    std::string prompt;
+    bool add_special = true;
+    SHOAL_TRY(fields.text("prompt", prompt));
+    SHOAL_TRY(fields.boolean("add_special_tokens", add_special));
+    SHOAL_ASSIGN(encoded, worker.prompts.tokenizer().encode(
+                              prompt, {.add_special = add_special, .parse_special = true}));
+    ids = std::move(encoded);
+  }
+  const nlohmann::json answer = {
+      {"tokens", ids}, {"count", ids.size()}, {"max_model_len", worker.engine->context()}};
+  response->respond(200, "application/json", answer.dump());
+  return {};
+}
+
+Status run_detokenize(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
+  SHOAL_ASSIGN(document, wire::JsonDocument::parse(http.body));
+  SHOAL_ASSIGN(fields, document.fields());
+  const auto tokens = fields.find("tokens");
+  if (!tokens) return wire::field_error("tokens", "must be a list of token ids");
+  // 4 bytes of body a token at least: the body's own bound is the list's.
+  SHOAL_ASSIGN(ids, wire::json_token_ids(*tokens, "tokens", http.body.size()));
+  const nlohmann::json answer = {{"text", worker.prompts.tokenizer().decode(ids, false)}};
+  response->respond(200, "application/json",
+                    answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return {};
+}
+
+template <Status (*kRun)(Worker&, const wire::HttpRequest&, const wire::ResponsePtr&)>
+void answer_with(Worker& worker, const wire::HttpRequest& request, const wire::ResponsePtr& response) {
+  if (const Status status = kRun(worker, request, response); !status.ok())
+    response->respond(wire::error_reply(status));
+}
+
+wire::ModelCard card_of(const Worker& worker) {
+  return {worker.served_name, worker.created, worker.model_file, worker.engine->context()};
+}
+
+}  // namespace
+
+void handle_chat_completion(Worker& worker, wire::HttpRequest request, wire::ResponsePtr response) {
+  on_text_thread(worker, std::move(request), response, answer_with<run_chat>);
+}
+
+void handle_completion(Worker& worker, wire::HttpRequest request, wire::ResponsePtr response) {
+  on_text_thread(worker, std::move(request), response, answer_with<run_completion>);
+}
+
+void handle_tokenize(Worker& worker, wire::HttpRequest request, wire::ResponsePtr response) {
+  on_text_thread(worker, std::move(request), response, answer_with<run_tokenize>);
+}
+
+void handle_detokenize(Worker& worker, wire::HttpRequest request, wire::ResponsePtr response) {
+  on_text_thread(worker, std::move(request), response, answer_with<run_detokenize>);
+}
+
+void handle_models(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
+  response->respond(200, "application/json", wire::model_list({card_of(worker)}));
+}
+
+void handle_model(Worker& worker, const wire::HttpRequest& request, const wire::ResponsePtr& response) {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  if (const Status status = check_model(worker, name); !status.ok()) {
+    response->respond(wire::error_reply(status));
+    return;
+  }
+  response->respond(200, "application/json", wire::model_card(card_of(worker)));
+}
+
+}  // namespace shoal::serving

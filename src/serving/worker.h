@@ -1,0 +1,28 @@
+// What a loaded worker's HTTP routes work with: the engine, its prompts, its name.
+//
+// Thread-safety: immutable after construction but for its parts, which say so themselves.
+// Ownership: owns the engine and the text thread. Destroyed after the HTTP server has shut down.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "serving/prompt_builder.h"
+#include "serving/text_thread.h"
+
+namespace shoal::serving {
+
+struct Worker {
+  std::unique_ptr<engine::Engine> engine;
+  PromptBuilder prompts;
+  std::string served_name;  // what clients call the model
+  std::string model_file;
+  std::int64_t created = 0;  // seconds since 1970
+  // Renders and encodes; last, so that it ends before what its tasks use.
+  std::unique_ptr<TextThread> text;
+};
+
+}  // namespace shoal::serving
