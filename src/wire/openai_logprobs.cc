@@ -1,7 +1,11 @@
 #include "wire/openai_logprobs.h"
 
+#include <fmt/format.h>
+#include <simdjson.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace shoal::wire {
 
@@ -18,6 +22,17 @@ void write_token(std::string_view bytes, double logprob, JsonWriter& out) {
   out.key("token").string(bytes).key("logprob").number(sayable(logprob)).key("bytes").begin_array();
   for (const char byte : bytes) out.integer(static_cast<unsigned char>(byte));
   out.end_array();
+}
+
+// A token that is part of a character has no text of its own; this is how OpenAI's older format names its
+// bytes.
+std::string legible(std::string_view bytes) {
+  if (simdjson::validate_utf8(bytes.data(), bytes.size())) return std::string(bytes);
+  std::string text = "bytes:";
+  for (const char byte : bytes) {
+    fmt::format_to(std::back_inserter(text), "\\x{:02x}", static_cast<unsigned char>(byte));
+  }
+  return text;
 }
 
 // Characters of the text as a client counts them. A character that two tokens share counts with the first.
@@ -38,7 +53,7 @@ void write_top_by_name(const TokenLogprobs& token, JsonWriter& out) {
   const auto add = [&](std::string_view bytes, double logprob) {
     if (std::find(seen.begin(), seen.end(), bytes) != seen.end()) return;
     seen.push_back(bytes);
-    out.key_escaped(bytes).number(sayable(logprob));
+    out.key_escaped(legible(bytes)).number(sayable(logprob));
   };
   for (const AlternativeToken& alternative : token.top) add(alternative.bytes, alternative.logprob);
   add(token.bytes, *token.logprob);
@@ -65,7 +80,7 @@ void write_chat_logprobs(const std::vector<TokenLogprobs>& tokens, JsonWriter& o
 
 void write_completion_logprobs(const std::vector<TokenLogprobs>& tokens, int& offset, JsonWriter& out) {
   out.begin_object().key("tokens").begin_array();
-  for (const TokenLogprobs& token : tokens) out.string(token.bytes);
+  for (const TokenLogprobs& token : tokens) out.string(legible(token.bytes));
   out.end_array().key("token_logprobs").begin_array();
   for (const TokenLogprobs& token : tokens) token.logprob ? out.number(sayable(*token.logprob)) : out.null();
   const bool any_top = std::any_of(tokens.begin(), tokens.end(),
