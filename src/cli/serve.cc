@@ -1,0 +1,215 @@
+#include "cli/serve.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "cli/cli_model.h"
+#include "core/log.h"
+#include "engine/engine.h"
+#include "serving/service.h"
+
+namespace shoal::cli {
+namespace {
+
+struct ServeFlags {
+  ModelFlags model;
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;
+  std::string served_name;
+  std::string api_key_file;
+  std::string prefill_chunk = "auto";
+  double max_token_gap_ms = 200;
+  double drain_seconds = 30;
+  std::string log_level = "info";
+  engine::EngineOptions engine;
+};
+
+// SIGTERM and SIGINT, taken by waiting for them: blocked in every thread, so that no handler runs anywhere.
+class StopSignal {
+ public:
+  StopSignal() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    signal(SIGPIPE, SIG_IGN);  // a client that has gone is an error code, not a death
+  }
+  // The next signal within the time, or 0.
+  int wait(std::chrono::milliseconds time) const {
+    const timespec limit{time.count() / 1000, (time.count() % 1000) * 1'000'000};
+    const int got = sigtimedwait(&signals_, nullptr, &limit);
+    return got > 0 ? got : 0;
+  }
+
+ private:
+  sigset_t signals_;
+};
+
+Expected<std::int32_t> prefill_chunk_of(const std::string& text) {
+  if (text == "auto") return 0;
+  std::size_t used = 0;
+  long value = 0;
+  try {
+    value = std::stol(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used != text.size() || value < 1 || value > 1'000'000) {
+    return Status(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--prefill-chunk is '{}'; it must be 'auto' or a number of tokens from 1", text));
+  }
+  return static_cast<std::int32_t>(value);
+}
+
+std::string default_name(const std::filesystem::path& model) {
+  return model.extension() == ".gguf" ? model.stem().string() : model.filename().string();
+}
+
+Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) {
+  ProgressLine line("Loading");
+  engine::EngineOptions options = flags.engine;
+  options.model = flags.model.model;
+  options.threads = flags.model.threads;
+  options.kv_dtype = flags.model.kv();
+  options.activations =
+      flags.model.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
+  options.deterministic = flags.model.deterministic;
+  options.max_token_gap = flags.max_token_gap_ms / 1000;
+  options.progress = [&line](std::string_view, double fraction) {
+    line.show(static_cast<std::uint64_t>(fraction * 1000), 1000);
+  };
+  SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
+  SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer()));
+  auto worker = std::make_unique<serving::Worker>(serving::Worker{
+      .engine = std::move(engine),
+      .prompts = std::move(prompts),
+      .served_name = flags.served_name.empty() ? default_name(flags.model.model) : flags.served_name,
+      .model_file = std::filesystem::path(flags.model.model).filename().string(),
+      .created = static_cast<std::int64_t>(std::time(nullptr)),
+      // As many as may wait in the engine's queue: one bound on what waits to be read, one on what waits to
+      // run.
+      .text = std::make_unique<serving::TextThread>(static_cast<std::size_t>(flags.engine.max_queue)),
+  });
+  return worker;
+}
+
+void report_start(const serving::Worker& worker) {
+  const engine::Engine& engine = *worker.engine;
+  const model::ModelDescription& description = engine.description();
+  log(LogLevel::kInfo, "model.loaded",
+      "name={} architecture={} parameters={} weights_mib={} kv_mib={} context={} threads={} fingerprint={}",
+      worker.served_name, description.architecture, description.parameters, engine.weight_bytes() >> 20,
+      engine.kv_bytes() >> 20, engine.context(), engine.threads(), description.fingerprint);
+  for (const std::string& line : engine.kernel_report()) log(LogLevel::kInfo, "model.kernels", "{}", line);
+}
+
+int run_serve(const ServeFlags& flags) {
+  const StopSignal stop;
+  serving::ServiceOptions options;
+  options.host = flags.host;
+  options.port = flags.port;
+  if (!flags.api_key_file.empty()) {
+    auto keys = serving::ApiKeys::load(flags.api_key_file);
+    if (!keys.ok()) return complain("serve", keys.error());
+    options.keys = *std::move(keys);
+  }
+  auto service = serving::Service::start(std::move(options));
+  if (!service.ok()) return complain("serve", service.error());
+  auto worker = load_worker(flags);
+  if (!worker.ok()) return complain("serve", worker.error());
+  report_start(**worker);
+  (*service)->set_worker(*std::move(worker));
+
+  const bool is_v6 = flags.host.find(':') != std::string::npos;
+  fmt::print("listening on http://{}:{}\n", is_v6 ? "[" + flags.host + "]" : flags.host, (*service)->port());
+  std::fflush(stdout);
+
+  int signal = 0;
+  while (signal == 0) signal = stop.wait(std::chrono::hours(1));
+  log(LogLevel::kInfo, "serve.draining", "signal={} seconds={}", signal, flags.drain_seconds);
+  // A second signal means now.
+  std::atomic<bool> drained{false};
+  std::thread impatient([&] {
+    while (!drained.load()) {
+      if (stop.wait(std::chrono::milliseconds(100)) != 0) std::_Exit(1);
+    }
+  });
+  const bool clean =
+      (*service)->drain(std::chrono::milliseconds(static_cast<std::int64_t>(flags.drain_seconds * 1000)));
+  drained.store(true);
+  impatient.join();
+  log(LogLevel::kInfo, "serve.stopped", "cut_short={}", !clean);
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* serve = app.add_subcommand("serve", "Serve a model over the OpenAI API");
+  add_model_flags(*serve, flags->model);
+  serve->add_option("--host", flags->host, "Address to listen on; 0.0.0.0 for every network")
+      ->capture_default_str();
+  serve->add_option("--port", flags->port, "Port to listen on; 0 takes a free one")->capture_default_str();
+  serve->add_option("--served-model-name", flags->served_name,
+                    "What clients call the model; default: the file's name");
+  serve
+      ->add_option("--ctx", flags->engine.context,
+                   "Longest prompt plus answer in tokens; default: what the model was made for")
+      ->check(CLI::Range(1, 1 << 24));
+  auto* pages =
+      serve->add_option("--kv-pages", flags->engine.kv_pages, "Size of the KV pool in pages of 32 tokens")
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  serve->add_option("--kv-bytes", flags->engine.kv_bytes, "Size of the KV pool in bytes (also 512MiB, 4GiB)")
+      ->transform(CLI::AsSizeValue(false))
+      ->excludes(pages);
+  serve->add_option("--max-seqs", flags->engine.max_sequences, "Sequences that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  serve->add_option("--max-queue", flags->engine.max_queue, "Requests that may wait; more are answered 429")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  serve
+      ->add_option("--prefill-chunk", flags->prefill_chunk,
+                   "Tokens of a prompt computed at a time; auto: as many as the token gap allows")
+      ->capture_default_str();
+  serve
+      ->add_option("--max-token-gap", flags->max_token_gap_ms,
+                   "Longest pause in a running stream while a prompt is computed, in ms")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e6));
+  serve->add_option("--api-key-file", flags->api_key_file,
+                    "File with one API key a line; without it everyone may ask");
+  serve
+      ->add_option("--drain-seconds", flags->drain_seconds,
+                   "After SIGTERM, how long running answers may take to finish")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  serve->add_option("--log-level", flags->log_level, "debug, info, warn or error")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  serve->callback([flags, &exit_code] {
+    set_log_level(flags->log_level == "debug"   ? LogLevel::kDebug
+                  : flags->log_level == "warn"  ? LogLevel::kWarn
+                  : flags->log_level == "error" ? LogLevel::kError
+                                                : LogLevel::kInfo);
+    auto chunk = prefill_chunk_of(flags->prefill_chunk);
+    if (!chunk.ok()) {
+      exit_code = complain("serve", chunk.error(), 2);
+      return;
+    }
+    flags->engine.prefill_chunk = *chunk;
+    exit_code = run_serve(*flags);
+  });
+}
+
+}  // namespace shoal::cli

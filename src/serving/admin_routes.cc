@@ -1,0 +1,111 @@
+#include "serving/admin_routes.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "serving/worker_metrics.h"
+#include "wire/api_error.h"
+#include "wire/json.h"
+
+namespace shoal::serving {
+namespace {
+
+// A step lasts at most a few token gaps; a minute without one while work waits means that something hangs.
+constexpr double kStuckSeconds = 60;
+
+nlohmann::ordered_json pages_of(const engine::KvGroupStats& group) {
+  return {{"capacity", group.capacity},
+          {"free", group.free},
+          {"cached", group.cached},
+          {"held", group.held},
+          {"fenced", group.fenced}};
+}
+
+nlohmann::ordered_json server_info(const Worker& worker) {
+  const engine::Engine& engine = *worker.engine;
+  const engine::EngineStats stats = engine.stats();
+  const model::ModelDescription& model = engine.description();
+  nlohmann::ordered_json info;
+  info["model"] = worker.served_name;
+  info["model_file"] = worker.model_file;
+  info["architecture"] = model.architecture;
+  info["fingerprint"] = model.fingerprint;
+  info["parameters"] = model.parameters;
+  info["context_length"] = engine.context();
+  info["vocabulary"] = model.vocabulary;
+  info["threads"] = engine.threads();
+  info["weight_bytes"] = engine.weight_bytes();
+  info["kv_bytes"] = engine.kv_bytes();
+  info["kernels"] = engine.kernel_report();
+  info["num_requests_running"] = stats.running;
+  info["num_requests_waiting"] = stats.waiting;
+  info["uncached_tokens_queued"] = stats.uncached_tokens_queued;
+  info["kv_pages"] = nlohmann::ordered_json::array();
+  for (const engine::KvGroupStats& group : stats.kv) info["kv_pages"].push_back(pages_of(group));
+  info["steps_total"] = stats.steps;
+  info["prompt_tokens_total"] = stats.prompt_tokens;
+  info["cached_tokens_total"] = stats.cached_tokens;
+  info["generation_tokens_total"] = stats.generated_tokens;
+  info["requests_finished_total"] = stats.requests_finished;
+  info["requests_cancelled_total"] = stats.requests_cancelled;
+  info["requests_failed_total"] = stats.requests_failed;
+  info["preemptions_total"] = stats.preemptions;
+  info["seconds_since_progress"] = stats.seconds_since_progress;
+  info["busy_ratio"] = stats.busy_ratio;
+  return info;
+}
+
+}  // namespace
+
+void handle_health(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
+  const double waited = worker.engine->stats().seconds_since_progress;
+  if (waited > kStuckSeconds) {
+    response->respond(wire::error_reply(Status(
+        ErrorCode::kUnavailable, fmt::format("work is waiting and no step has ended for {:.0f} s", waited))));
+    return;
+  }
+  response->respond(200, "application/json", R"({"status":"ok"})");
+}
+
+void handle_abort(Worker& worker, const wire::HttpRequest& request, const wire::ResponsePtr& response) {
+  auto document = wire::JsonDocument::parse(request.body);
+  if (!document.ok()) return response->respond(wire::error_reply(document.error()));
+  auto fields = document->fields();
+  if (!fields.ok()) return response->respond(wire::error_reply(fields.error()));
+  std::string rid;
+  bool all = false;
+  for (const Status& status : {fields->text("rid", rid), fields->boolean("abort_all", all)}) {
+    if (!status.ok()) return response->respond(wire::error_reply(status));
+  }
+  if (rid.empty() && !all) {
+    return response->respond(
+        wire::error_reply(wire::field_error("rid", "must name a request, or abort_all must be true")));
+  }
+  const int cancelled = all ? worker.engine->cancel_all() : static_cast<int>(worker.engine->cancel(rid));
+  response->respond(200, "application/json", fmt::format(R"({{"cancelled":{}}})", cancelled));
+}
+
+void handle_flush_cache(Worker& worker, wire::HttpRequest, wire::ResponsePtr response) {
+  // On the text thread: it waits for the engine to finish its step.
+  const bool posted = worker.text->post([&worker, response] {
+    if (const Status status = worker.engine->flush_cache(); !status.ok()) {
+      response->respond(wire::error_reply(status));
+    } else {
+      response->respond(200, "application/json", R"({"status":"flushed"})");
+    }
+  });
+  if (!posted)
+    response->respond(
+        wire::error_reply(Status(ErrorCode::kExhausted, "too many requests are waiting to be read")));
+}
+
+void handle_server_info(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
+  response->respond(200, "application/json", server_info(worker).dump());
+}
+
+void handle_metrics(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
+  response->respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(worker));
+}
+
+}  // namespace shoal::serving
