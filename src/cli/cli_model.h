@@ -1,0 +1,73 @@
+// What every subcommand that computes shares: its flags for numbers and threads, and a loaded model on them.
+//
+// Thread-safety: none; an OpenModel belongs to the thread that made it, which takes part in its pool.
+// Ownership: an OpenModel owns its threads and its model.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/expected.h"
+#include "core/thread_pool.h"
+#include "kernels/context.h"
+#include "model/forward.h"
+#include "tensor/kv_layout.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shoal::cli {
+
+struct ModelFlags {
+  std::string model;
+  std::string kv_dtype = "bf16";
+  std::string activations = "auto";
+  int threads = 0;  // 0: as many as this process may use
+  bool deterministic = false;
+
+  KvDType kv() const { return kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16; }
+};
+
+// MODEL, --kv-dtype, --activations, --threads, --deterministic.
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+
+class OpenModel {
+ public:
+  static Expected<std::unique_ptr<OpenModel>> open(const ModelFlags& flags);
+
+  model::Model& model() { return *model_; }
+  const kernels::Context& context() const { return context_; }
+  KvDType kv_dtype() const { return kv_dtype_; }
+  int threads() const { return pool_.size(); }
+
+ private:
+  OpenModel(const ModelFlags& flags, kernels::Isa isa);
+
+  ThreadPool pool_;
+  kernels::Context context_;
+  KvDType kv_dtype_;
+  std::unique_ptr<model::Model> model_;
+};
+
+// Writes `shoal COMMAND: message` to standard error and gives back the exit code.
+int complain(const char* command, const Status& status, int exit_code = 1);
+
+// A line on standard error that rewrites itself; nothing where that is no terminal.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string what);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(std::uint64_t done, std::uint64_t total);
+
+ private:
+  std::string what_;
+  bool terminal_;
+  int percent_ = -1;
+};
+
+}  // namespace shoal::cli

@@ -1,0 +1,97 @@
+// The program `shoal`: finds the subcommand and lets it run.
+//
+// Exit codes: 0 done or drained; 1 run time, model or file; 2 usage; 3 lost its head.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "cli/bench_engine.h"
+#include "cli/perplexity.h"
+#include "cli/score.h"
+#if __has_include("cli/bench_serve.h")
+#include "cli/bench_serve.h"
+#endif
+#if __has_include("cli/inspect.h")
+#include "cli/inspect.h"
+#endif
+#if __has_include("cli/render.h")
+#include "cli/render.h"
+#endif
+#if __has_include("cli/serve.h")
+#include "cli/serve.h"
+#endif
+#if __has_include("cli/synth.h")
+#include "cli/synth.h"
+#endif
+#if __has_include("cli/tokenize.h")
+#include "cli/tokenize.h"
+#endif
+
+namespace {
+
+constexpr int kUsage = 2;
+
+void add_subcommands(CLI::App& app, int& exit_code) {
+#if __has_include("cli/serve.h")
+  shoal::cli::add_serve(app, exit_code);
+#endif
+#if __has_include("cli/inspect.h")
+  shoal::cli::add_inspect(app, exit_code);
+#endif
+#if __has_include("cli/tokenize.h")
+  shoal::cli::add_tokenize(app, exit_code);
+#endif
+#if __has_include("cli/render.h")
+  shoal::cli::add_render(app, exit_code);
+#endif
+  shoal::cli::add_score(app, exit_code);
+  shoal::cli::add_perplexity(app, exit_code);
+#if __has_include("cli/synth.h")
+  shoal::cli::add_synth(app, exit_code);
+#endif
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed: of the engine, or of a running server");
+  bench->require_subcommand(1);
+  shoal::cli::add_bench_engine(*bench, exit_code);
+#if __has_include("cli/bench_serve.h")
+  shoal::cli::add_bench_serve(*bench, exit_code);
+#endif
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Serves large language models on CPUs: the OpenAI API over a GGUF model file.\n"
+      "Start with `shoal serve MODEL.gguf`, or `shoal inspect MODEL.gguf` to see what a file holds.",
+      "shoal");
+  app.set_version_flag("--version", "shoal " SHOAL_VERSION);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::help);
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return fmt::format("{}\nRun `{} --help` for what it takes.\n", error.what(), failed->get_name());
+  });
+  int exit_code = 0;
+  add_subcommands(app, exit_code);
+  if (argc == 1) {
+    fmt::print(stderr, "{}", app.help());
+    return kUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "shoal: {}\n", error.what());
+    return 1;
+  }
+}
