@@ -65,7 +65,10 @@ const std::string kDeepSeekLetters =
 // U+3000 counts as a space, not as the start of its range of punctuation.
 const std::string kDeepSeekPunctuation =
     R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3001}-\x{3002}]+)";
-const std::string kDeepSeekCjk = R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+// The family's range from U+0800 to U+4E00 without the white space in it, which counts as spaces alone.
+const std::string kDeepSeekCjk =
+    R"([\x{4E00}-\x{9FA5}\x{0800}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E})"
+    R"(\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
 // The look-behind changes no match: it keeps a long run of spaces inside a text from being tried at each
 // space.
 const std::string kTrailingSpaces = R"((?<!\s)\s+$)";

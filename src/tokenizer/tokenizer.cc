@@ -5,14 +5,16 @@
 #include "formats/gguf_file.h"
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/gguf_vocabulary.h"
+#include "tokenizer/hf_tokenizer.h"
 
 namespace shoal::tokenizer {
 
 Expected<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::filesystem::path& model) {
   std::error_code ignored;
   if (std::filesystem::is_directory(model, ignored)) {
-    return Status(ErrorCode::kUnsupported, model.string() + ": no tokenizer.json reader");
+    return load_hf_tokenizer(model);
   }
+  if (model.filename() == "tokenizer.json") return load_hf_tokenizer(model.parent_path());
   SHOAL_ASSIGN(file, formats::GgufFile::open(model));
   return load(file);
 }

@@ -7,34 +7,11 @@
 #include <span>
 #include <utility>
 
+#include "tokenizer/generation_ends.h"
+
 namespace shoal::tokenizer {
 namespace {
 
-// Names that end an answer in one family or another; nothing in the files marks them.
-constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<|flush|>",
-    "<|calls|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "</s>",
-    "<|eom_id|>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "<|end_of_text|>",
-    "<end_of_utterance>",
-    "<eos>",
-    "<turn|>",
-    "<|tool_response>",
-    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
-    "[e~[",
-};
 // Fill-in-the-middle tokens after which a model goes on to another file, where the file does not name them.
 constexpr std::string_view kFimPadNames[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
 constexpr std::string_view kFimRepositoryNames[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
@@ -201,9 +178,7 @@ void Vocabulary::set_generation_ends(const VocabularySpec& spec) {
     ends_[id] = true;
     kinds_[id] |= kControl;
   };
-  for (const std::string_view name : kEndNames) {
-    if (const auto id = find(name)) end_with(*id);
-  }
+  for (const TokenId id : generation_ends([this](std::string_view name) { return find(name); })) end_with(id);
   const auto first_of = [&](std::optional<std::int64_t> known, std::span<const std::string_view> names) {
     if (known) return;
     for (const std::string_view name : names) {
@@ -219,20 +194,8 @@ void Vocabulary::set_family_quirks(const VocabularySpec& spec) {
   for (const std::string_view name : kVisibleNames) {
     if (const auto id = find(name)) kinds_[*id] = kUserDefined;
   }
-  // Where other tokens end the answer, "<|end|>" ends only one of its messages.
-  const auto ends = [&](std::string_view name) {
-    const auto id = find(name);
-    return id && ends_[*id];
-  };
-  const bool calls = ends("<|call|>") || ends("<|calls|>");
-  if (ends("<|end|>") && calls && (ends("<|return|>") || ends("<|flush|>"))) {
-    ends_[*find("<|end|>")] = false;
-    kinds_[*find("<|end|>")] = kUserDefined;
-  }
-  if (ends("<|tool_response>") && ends("</s>")) {
-    ends_[*find("</s>")] = false;
-    kinds_[*find("</s>")] = kNormal;
-  }
+  // In families with other ends this one ends only one of an answer's messages, which clients must see.
+  if (const auto id = find("<|end|>"); id && !ends_[*id]) kinds_[*id] = kUserDefined;
   std::string name = spec.model_name;
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   if (name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos) {

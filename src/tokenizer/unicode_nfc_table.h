@@ -1,0 +1,28 @@
+// The parts of the Unicode database that canonical composition needs. Hangul syllables are computed and stand
+// in none of these.
+//
+// Thread-safety: constants. Each table is sorted by its first members.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace shoal::tokenizer {
+
+struct CombiningRange {
+  char32_t first, last;
+  std::uint8_t combining_class;
+};
+struct Decomposition {
+  char32_t character, first, second;  // second is 0 where the decomposition is one character
+};
+struct Composition {
+  char32_t first, second, character;
+};
+
+extern const std::span<const CombiningRange> kCombiningRanges;
+extern const std::span<const Decomposition> kDecompositions;
+extern const std::span<const Composition> kCompositions;
+
+}  // namespace shoal::tokenizer
