@@ -1,0 +1,336 @@
+// The f32 and the int8 products, written once over a vector of 16 outputs; included by one file per
+// instruction set, which gives the vector type V in its anonymous namespace (so nothing here is shared
+// between files compiled with different flags).
+//
+// V has: F (16 f32) and I (16 dwords); zero_f, load_f, from_f16, from_bf16 (upper halves), from_u8, from_i8,
+// to_f, mul, add, fma(a, scalar pointer, acc), fma_v(a, b, acc), store; load_i, set1, zero_i, sub, shl<n>,
+// shr<n>, bits(v, mask), or_bits; dot(acc, codes, x pointer): acc += the four u8 codes of each dword times
+// four i8; dot_signed: the same for codes of full range stored with offset 128 but multiplied without it;
+// kSignedDot: whether 8-bit codes go to dot_signed; prefetch(pointer).
+
+#pragma once
+
+#include <utility>
+
+#include "kernels/matmul_kernels.h"
+
+namespace shoal::kernels {
+
+#define SHOAL_INLINE inline __attribute__((always_inline))
+
+// Where loads of packed weights run ahead: 1 to 2 KiB is best here, 4 KiB and more are worse.
+inline constexpr std::int64_t kPrefetchAhead = 1536;
+
+template <typename F, int... kIndex>
+SHOAL_INLINE void unroll_indices(F&& f, std::integer_sequence<int, kIndex...>) {
+  (f(std::integral_constant<int, kIndex>()), ...);
+}
+// f(integral_constant 0), ... f(integral_constant n - 1).
+template <int n, typename F>
+SHOAL_INLINE void unroll(F&& f) {
+  unroll_indices(f, std::make_integer_sequence<int, n>());
+}
+
+constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
+
+// Group g of a step: dwords of four codes, inputs 4g..4g+3, each 0 to 2^bits - 1.
+template <class V, DType type, int g>
+SHOAL_INLINE typename V::I code_group(const std::byte* payload) {
+  constexpr int bits = payload_bits(type);
+  if constexpr (bits == 8) {
+    return V::load_i(payload + 64 * g);
+  } else {
+    const typename V::I packed = V::load_i(payload + 64 * (g / 2));
+    typename V::I low;
+    if constexpr (g % 2 == 0) {
+      low = V::bits(packed, 0x0f0f0f0f);
+    } else {
+      low = V::bits(V::template shr<4>(packed), 0x0f0f0f0f);
+    }
+    if constexpr (bits == 4) return low;
+    // Upper bits move to bit 4 of their byte.
+    constexpr int from = bits == 5 ? g : 2 * (g % 4);
+    constexpr unsigned mask = bits == 5 ? 0x10101010U : 0x30303030U;
+    typename V::I upper = V::load_i(payload + 256 + (bits == 6 ? 64 * (g / 4) : 0));
+    if constexpr (from < 4) upper = V::template shl<4 - from>(upper);
+    if constexpr (from > 4) upper = V::template shr<from - 4>(upper);
+    return V::or_bits(low, upper, mask);
+  }
+}
+
+// Scales of one step in f32. first, second: of inputs 0-15 and 16-31 (equal but for kSuper); minimum is what
+// is added after the product, so negative for kSuperMin.
+template <class V, DType type>
+struct StepScales {
+  typename V::F first;
+  typename V::F second;
+  typename V::F minimum;
+
+  SHOAL_INLINE void load(const std::byte* header, const std::byte* step) {
+    constexpr Scheme scheme = scheme_of(type);
+    if constexpr (scheme == Scheme::kScale || scheme == Scheme::kScaleMin) first = V::from_f16(step);
+    if constexpr (scheme == Scheme::kScaleMin) minimum = V::from_f16(step + 32);
+    if constexpr (scheme == Scheme::kSuperMin) {
+      first = V::mul(V::from_f16(header), V::from_u8(step));
+      minimum = V::negate(V::mul(V::from_f16(header + 32), V::from_u8(step + 16)));
+    }
+    if constexpr (scheme == Scheme::kSuper) {
+      first = V::mul(V::from_f16(header), V::from_i8(step));
+      second = V::mul(V::from_f16(header), V::from_i8(step + 16));
+    }
+  }
+};
+
+// Calls f(k, weights of input k) for the 32 inputs of a step, values exactly as dequantise_row gives them. A
+// loop over 8 inputs, not 32 unrolled: this path is for comparisons and for plain types, where the code's
+// size (and the compiler's minutes) count for more than a few cycles.
+template <class V, DType type, typename F>
+SHOAL_INLINE void for_each_weight(const std::byte* header, const std::byte* step, F&& f) {
+  const std::byte* payload = step + scale_bytes(type);
+  StepScales<V, type> scales;
+  scales.load(header, step);
+  typename V::I upper;  // the fifth (and sixth) bits of the inputs at hand, lowest first
+  for (int eight = 0; eight < 4; ++eight, payload += payload_bits(type) >= 8 ? payload_bytes(type) / 4 : 64) {
+    if constexpr (type == DType::kF32) {
+      unroll<8>([&](auto k) { f(8 * eight + k, V::load_f(payload + 64 * k)); });
+    } else if constexpr (type == DType::kF16) {
+      unroll<8>([&](auto k) { f(8 * eight + k, V::from_f16(payload + 32 * k)); });
+    } else if constexpr (type == DType::kBF16) {
+      unroll<4>([&](auto pair) {
+        const typename V::I both = V::load_i(payload + 64 * pair);
+        f(8 * eight + 2 * pair, V::as_f(V::template shl<16>(both)));
+        f(8 * eight + 2 * pair + 1, V::as_f(V::bits(both, 0xffff0000U)));
+      });
+    } else {
+      constexpr int bits = payload_bits(type);
+      const std::byte* upper_bits = step + scale_bytes(type) + 256;
+      if (bits == 5 && eight == 0) upper = V::load_i(upper_bits);
+      if (bits == 6 && eight % 2 == 0) upper = V::load_i(upper_bits + 32 * eight);
+      const typename V::F scale =
+          scheme_of(type) == Scheme::kSuper && eight >= 2 ? scales.second : scales.first;
+      unroll<2>([&](auto g) {
+        typename V::I codes;
+        if constexpr (bits == 8) {
+          codes = V::load_i(payload + 64 * g);
+        } else {
+          codes = V::bits(V::template shr<4 * g>(V::load_i(payload)), 0x0f0f0f0f);
+        }
+        if constexpr (bits == 5) codes = V::or_bits(codes, V::template shl<4 - g>(upper), 0x10101010U);
+        if constexpr (bits == 6) codes = V::or_bits(codes, V::template shl<4 - 2 * g>(upper), 0x30303030U);
+        unroll<4>([&](auto j) {
+          typename V::I code = V::bits(V::template shr<8 * j>(codes), 0xff);
+          if constexpr (offset_of(type) != 0) code = V::sub(code, V::set1(offset_of(type)));
+          typename V::F w = V::mul(V::to_f(code), scale);
+          if constexpr (offset_of(type) == 0) w = V::add(w, scales.minimum);
+          f(8 * eight + 4 * g + j, w);
+        });
+      });
+      if constexpr (bits == 5) upper = V::template shr<2>(upper);
+      if constexpr (bits == 6) upper = V::template shr<4>(upper);
+    }
+  }
+}
+
+// Sums of R rows x C blocks: the running segment in registers, what earlier segments gave in `total`.
+template <class V, int R, int C>
+struct Sums {
+  typename V::F now[R][C];
+  float total[R][C][16];
+  bool folded = false;
+
+  SHOAL_INLINE void start() {
+    unroll<R>([&](auto r) { unroll<C>([&](auto c) { now[r][c] = V::zero_f(); }); });
+  }
+  SHOAL_INLINE void fold() {
+    unroll<R>([&](auto r) {
+      unroll<C>([&](auto c) {
+        typename V::F sum = now[r][c];
+        if (folded) sum = V::add(V::load_f(total[r][c]), sum);
+        V::store(total[r][c], sum);
+        now[r][c] = V::zero_f();
+      });
+    });
+    folded = true;
+  }
+  // first: the first output of block 0.
+  SHOAL_INLINE void write(const PanelArgs& a, std::int64_t row, std::int64_t first) {
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) {
+        const std::int64_t column = first + 16 * c;
+        float* y = a.y + (row + r) * a.y_stride + column;
+        if (column + 16 <= a.columns) {
+          V::store(y, V::load_f(total[r][c]));
+        } else {
+          for (std::int64_t i = 0; column + i < a.columns; ++i) y[i] = total[r][c][i];
+        }
+      }
+    }
+  }
+};
+
+// Walks the steps of C neighbouring blocks. f(headers, steps, step index); end() at the end of each segment.
+template <class V, DType type, int C, typename F, typename End>
+SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f, End&& end) {
+  const std::byte* base = a.blocks + static_cast<std::size_t>(block) * a.block_bytes;
+  std::size_t at = 0;
+  std::int64_t step = 0;
+  for (std::int64_t i = 0; i < a.run_count; ++i) {
+    const std::size_t header = at;
+    at += header_bytes(type);
+    for (int s = 0; s < a.runs[i].steps; ++s) {
+      if (cold) {
+        // Past its end a stream goes on one block further: the other block of the pair lies between.
+        std::size_t ahead = at + kPrefetchAhead;
+        if (ahead >= a.block_bytes) ahead += a.block_bytes * (C - 1);
+        unroll<C>([&](auto c) {
+          for (int line = 0; line < step_bytes(type); line += 64)
+            V::prefetch(base + c * a.block_bytes + ahead + line);
+        });
+      }
+      const std::byte* headers[C];
+      const std::byte* steps[C];
+      unroll<C>([&](auto c) {
+        headers[c] = base + c * a.block_bytes + header;
+        steps[c] = base + c * a.block_bytes + at;
+      });
+      f(headers, steps, step);
+      at += step_bytes(type);
+      ++step;
+    }
+    if (a.runs[i].ends_segment) end();
+  }
+}
+
+template <class V, DType type, int R, int C>
+void f32_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
+  const std::int64_t width = a.steps * kStepInputs;
+  const float* x = reinterpret_cast<const float*>(a.x) + row * width;
+  Sums<V, R, C> sums;
+  sums.start();
+  walk<V, type, C>(
+      a, block, row == 0,
+      [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step) {
+        const float* xs = x + step * kStepInputs;
+        unroll<C>([&](auto c) {
+          for_each_weight<V, type>(headers[c], steps[c], [&](auto k, typename V::F w) {
+            unroll<R>([&](auto r) { sums.now[r][c] = V::fma(w, xs + r * width + k, sums.now[r][c]); });
+          });
+        });
+      },
+      [&] { sums.fold(); });
+  sums.write(a, row, block * kBlockColumns);
+}
+
+template <class V, DType type, int R, int C>
+void int8_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
+  constexpr bool is_signed = payload_bits(type) == 8 && V::kSignedDot;
+  constexpr int offset_shift = log2_of(offset_of(type));
+  constexpr int halves = scheme_of(type) == Scheme::kSuper ? 2 : 1;
+  constexpr int groups = 8 / halves;
+  const Q8Block* x = reinterpret_cast<const Q8Block*>(a.x) + row * a.steps;
+  Sums<V, R, C> sums;
+  sums.start();
+  walk<V, type, C>(
+      a, block, row == 0,
+      [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step) {
+        const Q8Block* xs = x + step;
+        unroll<C>([&](auto c) {
+          StepScales<V, type> scales;
+          scales.load(headers[c], steps[c]);
+          const std::byte* payload = steps[c] + scale_bytes(type);
+          unroll<halves>([&](auto half) {
+            typename V::I products[R];
+            unroll<R>([&](auto r) {
+              if constexpr (is_signed || offset_of(type) == 0) {
+                products[r] = V::zero_i();
+              } else {
+                typename V::I start = V::set1(xs[r * a.steps].neg_sum);
+                if constexpr (halves == 2) {
+                  const typename V::I low = V::set1(xs[r * a.steps].neg_low);
+                  start = half == 0 ? low : V::sub(start, low);
+                }
+                products[r] = V::template shl<offset_shift>(start);
+              }
+            });
+            unroll<groups>([&](auto i) {
+              constexpr int g = half * groups + i;
+              const typename V::I codes = code_group<V, type, g>(payload);
+              unroll<R>([&](auto r) {
+                const std::int8_t* q = xs[r * a.steps].q + 4 * g;
+                if constexpr (is_signed) {
+                  products[r] = V::dot_signed(products[r], codes, q);
+                } else {
+                  products[r] = V::dot(products[r], codes, q);
+                }
+              });
+            });
+            unroll<R>([&](auto r) {
+              const Q8Block& xb = xs[r * a.steps];
+              typename V::F t = V::mul(V::to_f(products[r]), half == 0 ? scales.first : scales.second);
+              if constexpr (offset_of(type) == 0) t = V::fma(scales.minimum, &xb.sum, t);
+              sums.now[r][c] = V::fma(t, &xb.scale, sums.now[r][c]);
+            });
+          });
+        });
+      },
+      [&] { sums.fold(); });
+  sums.write(a, row, block * kBlockColumns);
+}
+
+// All rows, in the largest groups that V's registers hold; per pair the groups follow each other, so that all
+// but the first find the weights in L2.
+template <class V, template <class, DType, int, int> class Rows, DType type>
+void panel(const PanelArgs& a) {
+  constexpr int C = V::kBlocks;
+  for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) {
+    for (std::int64_t block = 2 * pair; block < 2 * pair + 2; block += C) {
+      std::int64_t row = 0;
+      for (; V::kMaxRows >= 8 && a.rows - row >= 8; row += 8)
+        Rows<V, type, V::kMaxRows >= 8 ? 8 : 1, C>::run(a, block, row);
+      for (; a.rows - row >= 4; row += 4) Rows<V, type, 4, C>::run(a, block, row);
+      for (; a.rows - row >= 2; row += 2) Rows<V, type, 2, C>::run(a, block, row);
+      for (; a.rows - row >= 1; row += 1) Rows<V, type, 1, C>::run(a, block, row);
+    }
+  }
+}
+
+template <class V, DType type, int R, int C>
+struct F32Rows {
+  static void run(const PanelArgs& a, std::int64_t block, std::int64_t row) {
+    f32_rows<V, type, R, C>(a, block, row);
+  }
+};
+template <class V, DType type, int R, int C>
+struct Int8Rows {
+  static void run(const PanelArgs& a, std::int64_t block, std::int64_t row) {
+    int8_rows<V, type, R, C>(a, block, row);
+  }
+};
+
+template <class V>
+PanelKernel f32_kernel(DType type) {
+  switch (type) {
+#define SHOAL_CASE(name) \
+  case DType::name:      \
+    return panel<V, F32Rows, DType::name>;
+    SHOAL_PACKED_TYPES(SHOAL_CASE)
+#undef SHOAL_CASE
+    default:
+      return nullptr;
+  }
+}
+
+template <class V>
+PanelKernel int8_kernel(DType type) {
+  switch (type) {
+#define SHOAL_CASE(name) \
+  case DType::name:      \
+    return panel<V, Int8Rows, DType::name>;
+    SHOAL_QUANTISED_TYPES(SHOAL_CASE)
+#undef SHOAL_CASE
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace shoal::kernels

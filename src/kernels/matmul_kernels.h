@@ -1,0 +1,80 @@
+// The innermost products, one set per instruction set: a range of column pairs of one packed matrix times all
+// rows of one chunk of activations. matmul.cc chooses and deals; these compute.
+//
+// Thread-safety: pure functions of their arguments; calls on disjoint pairs may run at once.
+// Invariants:
+//   1. In a path the operations of one output are the same, in the same order, for every number of rows and
+//      for AVX2 and AVX-512: inputs ascending, a chain from zero per segment, segments added in order.
+//   2. Nothing is allocated.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/pack_layout.h"
+
+namespace shoal::kernels {
+
+// The types that can be packed, for tables of kernels.
+#define SHOAL_QUANTISED_TYPES(X) X(kQ4_0) X(kQ4_1) X(kQ5_0) X(kQ5_1) X(kQ8_0) X(kQ4_K) X(kQ5_K) X(kQ6_K)
+#define SHOAL_PACKED_TYPES(X) X(kF32) X(kF16) X(kBF16) SHOAL_QUANTISED_TYPES(X)
+
+// 32 activations of one row as 8-bit codes, value = q * scale. Blocks with an infinity or NaN have scale NaN
+// and codes 0, so that the whole row becomes NaN and no other does.
+struct Q8Block {
+  std::int8_t q[32];
+  float scale;
+  float sum;             // of all q, for formats with a minimum
+  std::int32_t neg_sum;  // minus the sum of all q: shifted by the code offset it starts the integer sums
+  std::int32_t neg_low;  // the same over the first 16
+};
+static_assert(sizeof(Q8Block) == 48);
+
+// Blocks whose largest activation is below this count as zeros: 127 / amax would overflow near 2^-121, and a
+// block of that size adds nothing to any sum of a model.
+inline constexpr float kSmallestQuantised = 0x1p-100F;
+
+// Inputs of one segment, for the functions that bring activations into a kernel's form.
+struct RowSegment {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first_step = 0;
+};
+
+struct PanelArgs {
+  const std::byte* blocks = nullptr;
+  std::size_t block_bytes = 0;
+  const Run* runs = nullptr;
+  std::int64_t run_count = 0;
+  std::int64_t steps = 0;
+  std::int64_t pair_begin = 0;
+  std::int64_t pair_end = 0;
+  // Activations in the path's form: f32 [rows][steps * 32], Q8Block [rows][steps], or bf16 tiles
+  // [rows / 16][steps][16][32].
+  const std::byte* x = nullptr;
+  std::int64_t rows = 0;
+  float* y = nullptr;
+  std::int64_t y_stride = 0;
+  std::int64_t columns = 0;      // of y
+  std::byte* scratch = nullptr;  // this thread's own, kThreadScratchBytes, for AMX
+};
+
+using PanelKernel = void (*)(const PanelArgs&);
+using QuantiseRow = void (*)(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
+
+// Null where the type has no kernel of that kind. The files for an instruction set this build has not
+// compiled give null for all.
+PanelKernel f32_kernel_scalar(DType type);
+PanelKernel int8_kernel_scalar(DType type);
+void quantise_row_scalar(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
+
+PanelKernel f32_kernel_avx2(DType type);
+PanelKernel int8_kernel_avx2(DType type);
+void quantise_row_avx2(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
+
+PanelKernel f32_kernel_avx512(DType type);
+PanelKernel int8_kernel_avx512(DType type);
+void quantise_row_avx512(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
+
+}  // namespace shoal::kernels

@@ -1,0 +1,230 @@
+#include "kernels/pack.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace shoal::kernels {
+namespace {
+
+using Byte = std::uint8_t;
+using Impl = PackedMatrix::Impl;
+
+Status check_sources(std::span<const WeightSource> stacked, std::span<const std::int64_t> segment_ends) {
+  if (stacked.empty())
+    return Status(ErrorCode::kInvalidArgument, "a packed matrix needs at least one source");
+  const WeightSource& first = stacked.front();
+  if (!can_pack(first.type)) {
+    return Status(ErrorCode::kUnsupported,
+                  fmt::format("weights of type {} have no matrix kernel", dtype_name(first.type)));
+  }
+  if (first.columns <= 0 || first.columns % block_elements(first.type) != 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{} weights cannot have {} columns", dtype_name(first.type), first.columns));
+  }
+  std::int64_t rows = 0;
+  for (const WeightSource& source : stacked) {
+    if (source.type != first.type || source.columns != first.columns) {
+      return Status(ErrorCode::kInvalidArgument, "stacked weights must share their type and columns");
+    }
+    if (source.rows <= 0 || source.rows > std::numeric_limits<std::int32_t>::max() ||
+        source.data == nullptr || source.stride < row_bytes(source.type, source.columns)) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("a weight source of {} rows with stride {} holds no {} matrix of {} columns",
+                                source.rows, source.stride, dtype_name(source.type), source.columns));
+    }
+    rows += source.rows;
+  }
+  if (rows > std::numeric_limits<std::int32_t>::max()) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{} stacked rows are too many", rows));
+  }
+  std::int64_t last = 0;
+  for (const std::int64_t end : segment_ends) {
+    const bool whole = end == first.columns || !is_quantised(first.type) || end % kStepInputs == 0;
+    if (end <= last || end > first.columns || !whole) {
+      return Status(ErrorCode::kInvalidArgument, fmt::format("{} weights of {} columns cannot be cut at {}",
+                                                             dtype_name(first.type), first.columns, end));
+    }
+    last = end;
+  }
+  if (last != first.columns) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("the last segment ends at {}, not at column {}", last, first.columns));
+  }
+  return {};
+}
+
+void lay_out(Impl& m, std::span<const std::int64_t> segment_ends) {
+  std::int64_t begin = 0;
+  for (const std::int64_t end : segment_ends) {
+    m.segments.push_back({begin, end, m.steps});
+    m.steps += (end - begin + kStepInputs - 1) / kStepInputs;
+    const std::int64_t grain = std::max<std::int64_t>(block_elements(m.type), kStepInputs);
+    const bool cut_at_blocks = header_bytes(m.type) > 0;
+    for (std::int64_t k = begin; k < end;) {
+      const std::int64_t run_end = cut_at_blocks ? std::min(end, (k / grain + 1) * grain) : end;
+      m.runs.push_back(
+          {static_cast<std::int32_t>((run_end - k + kStepInputs - 1) / kStepInputs), run_end == end});
+      k = run_end;
+    }
+    begin = end;
+  }
+  m.block_bytes = m.runs.size() * static_cast<std::size_t>(header_bytes(m.type)) +
+                  static_cast<std::size_t>(m.steps) * static_cast<std::size_t>(step_bytes(m.type));
+}
+
+// Four codes as one dword, the first in the lowest byte.
+std::uint32_t four_codes(const Byte* q) {
+  std::uint32_t v;
+  std::memcpy(&v, q, sizeof(v));
+  return v;
+}
+
+// Writes 32 codes of output `column` into the payload of a step.
+void write_codes(int bits, const Byte* q, std::int64_t column, Byte* payload) {
+  const auto put = [&](int vector, std::uint32_t dword) {
+    std::memcpy(payload + 64 * vector + 4 * column, &dword, sizeof(dword));
+  };
+  if (bits == 8) {
+    for (int g = 0; g < 8; ++g) put(g, four_codes(q + 4 * g));
+    return;
+  }
+  constexpr std::uint32_t kLow = 0x0f0f0f0fU;
+  for (int g = 0; g < 4; ++g)
+    put(g, (four_codes(q + 8 * g) & kLow) | (four_codes(q + 8 * g + 4) & kLow) << 4);
+  if (bits == 5) {
+    std::uint32_t fifth = 0;
+    for (int g = 0; g < 8; ++g) fifth |= (four_codes(q + 4 * g) >> 4 & 0x01010101U) << g;
+    put(4, fifth);
+  } else if (bits == 6) {
+    for (int h = 0; h < 2; ++h) {
+      std::uint32_t upper = 0;
+      for (int g = 0; g < 4; ++g) upper |= (four_codes(q + 16 * h + 4 * g) >> 4 & 0x03030303U) << 2 * g;
+      put(4 + h, upper);
+    }
+  }
+}
+
+void put_half(Byte* at, std::int64_t index, F16 value) { std::memcpy(at + 2 * index, &value, sizeof(value)); }
+
+void write_header(DType type, const WeightBlock& block, std::int64_t column, Byte* header) {
+  put_half(header, column, block.d);
+  if (scheme_of(type) == Scheme::kSuperMin) put_half(header + 32, column, block.m);
+}
+
+void write_quantised_step(DType type, const WeightBlock& block, std::int64_t column, Byte* step) {
+  switch (scheme_of(type)) {
+    case Scheme::kScaleMin:
+      put_half(step + 32, column, block.m);
+      [[fallthrough]];
+    case Scheme::kScale:
+      put_half(step, column, block.d);
+      break;
+    case Scheme::kSuperMin:
+      step[column] = static_cast<Byte>(block.sc[0]);
+      step[16 + column] = block.mn[0];
+      break;
+    case Scheme::kSuper:
+      step[column] = static_cast<Byte>(block.sc[0]);
+      step[16 + column] = static_cast<Byte>(block.sc[1]);
+      break;
+    default:
+      break;
+  }
+  write_codes(payload_bits(type), block.q, column, step + scale_bytes(type));
+}
+
+// n: inputs of this step, below 32 at the end of a segment.
+void write_plain_step(DType type, const std::byte* row, std::int64_t k, std::int64_t n, std::int64_t column,
+                      Byte* step) {
+  const std::int64_t element = block_bytes(type);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t at = type == DType::kBF16 ? 64 * (i / 2) + 4 * column + 2 * (i % 2)
+                                                 : element * (kBlockColumns * i + column);
+    std::memcpy(step + at, row + (k + i) * element, static_cast<std::size_t>(element));
+  }
+}
+
+// A block starts as zeros; columns past the last row stay so.
+void pack_block(const Impl& m, std::span<const std::byte* const> rows, Byte* out) {
+  std::size_t run_index = 0;
+  for (const Segment& segment : m.segments) {
+    std::int64_t k = segment.begin;
+    while (k < segment.end) {
+      const Run& run = m.runs[run_index++];
+      if (header_bytes(m.type) > 0) {
+        for (std::size_t c = 0; c < rows.size(); ++c) {
+          write_header(m.type, read_block(m.type, rows[c], k), static_cast<std::int64_t>(c), out);
+        }
+        out += header_bytes(m.type);
+      }
+      for (int s = 0; s < run.steps; ++s, k += kStepInputs, out += step_bytes(m.type)) {
+        for (std::size_t c = 0; c < rows.size(); ++c) {
+          const auto column = static_cast<std::int64_t>(c);
+          if (is_quantised(m.type)) {
+            write_quantised_step(m.type, read_block(m.type, rows[c], k), column, out);
+          } else {
+            write_plain_step(m.type, rows[c], k, std::min(kStepInputs, segment.end - k), column, out);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
+                                          std::span<const std::int64_t> segment_ends,
+                                          const Context& context) {
+  SHOAL_TRY(check_sources(stacked, segment_ends));
+  auto impl = std::make_unique<Impl>();
+  Impl& m = *impl;
+  m.type = stacked.front().type;
+  m.columns = stacked.front().columns;
+  for (const WeightSource& source : stacked) m.rows += source.rows;
+  m.pairs = (m.rows + kPairColumns - 1) / kPairColumns;
+  lay_out(m, segment_ends);
+  SHOAL_ASSIGN(data,
+               Buffer::allocate(m.block_bytes * 2 * static_cast<std::size_t>(m.pairs), "packed weights"));
+  m.data = std::move(data);
+
+  std::vector<const std::byte*> rows;
+  rows.reserve(static_cast<std::size_t>(m.rows));
+  for (const WeightSource& source : stacked) {
+    for (std::int64_t r = 0; r < source.rows; ++r) rows.push_back(source.data + r * source.stride);
+  }
+  // Each thread writes, and so places, the pages it will read later.
+  const int threads = context.pool != nullptr ? context.pool->size() : 1;
+  const auto pack_share = [&](int thread) {
+    const PairRange range = pairs_of_thread(m.pairs, threads, thread);
+    for (std::int64_t block = 2 * range.begin; block < 2 * range.end; ++block) {
+      const std::int64_t first = block * kBlockColumns;
+      if (first >= m.rows) continue;
+      const std::int64_t count = std::min(kBlockColumns, m.rows - first);
+      pack_block(m, std::span(rows).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+                 m.data.as<Byte>() + static_cast<std::size_t>(block) * m.block_bytes);
+    }
+  };
+  if (context.pool != nullptr) {
+    context.pool->run(pack_share);
+  } else {
+    pack_share(0);
+  }
+  return PackedMatrix(std::move(impl));
+}
+
+PackedMatrix::PackedMatrix(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;
+PackedMatrix& PackedMatrix::operator=(PackedMatrix&&) noexcept = default;
+PackedMatrix::~PackedMatrix() = default;
+
+std::int64_t PackedMatrix::rows() const { return impl_->rows; }
+std::int64_t PackedMatrix::columns() const { return impl_->columns; }
+DType PackedMatrix::type() const { return impl_->type; }
+std::size_t PackedMatrix::bytes() const { return impl_->data.size(); }
+
+}  // namespace shoal::kernels
