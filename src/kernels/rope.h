@@ -39,7 +39,7 @@ struct RopeSpec {
 
   // One divisor a pair (GGUF's rope_freqs.weight), applied to the base frequencies before any scaling; empty:
   // none.
-  std::vector<float> frequency_divisors;
+  std::vector<float> frequency_divisors = {};
 };
 
 // Fails with kInvalidArgument, naming the number that cannot be used.
