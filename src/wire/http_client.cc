@@ -22,6 +22,7 @@
 #include <array>
 #include <charconv>
 #include <future>
+#include <limits>
 #include <thread>
 
 #include "core/clock.h"
@@ -116,7 +117,8 @@ asio::awaitable<Status> exchange(const Running& running) {
 
   beast::flat_buffer buffer;
   Fields parser;
-  parser.body_limit(boost::none);
+  // Beast 1.74 takes "no limit" (boost::none) for a limit below every Content-Length.
+  parser.body_limit(std::numeric_limits<std::uint64_t>::max());
   stream.expires_after(running.within(call.idle_timeout));
   co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return failed(call, "no answer from", error);
