@@ -7,6 +7,7 @@
 #include "serving/worker_metrics.h"
 #include "wire/api_error.h"
 #include "wire/json.h"
+#include "wire/metrics_text.h"
 
 namespace shoal::serving {
 namespace {
@@ -105,7 +106,7 @@ void handle_server_info(Worker& worker, const wire::HttpRequest&, const wire::Re
 }
 
 void handle_metrics(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
-  response->respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(worker));
+  response->respond(200, wire::kMetricsContentType, metrics_text(worker));
 }
 
 }  // namespace shoal::serving

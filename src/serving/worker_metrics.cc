@@ -1,0 +1,75 @@
+#include "serving/worker_metrics.h"
+
+#include <fmt/format.h>
+
+#include "wire/metrics_text.h"
+
+namespace shoal::serving {
+namespace {
+
+using wire::MetricType;
+
+void one(wire::MetricsWriter& out, std::string_view name, std::string_view help, MetricType type,
+         double value) {
+  out.family(name, help, type);
+  out.sample({}, value);
+}
+
+void histogram(wire::MetricsWriter& out, std::string_view name, std::string_view help,
+               const engine::Histogram& from) {
+  out.family(name, help, MetricType::kHistogram);
+  out.histogram({}, engine::Histogram::kBounds, from.buckets(), from.sum());
+}
+
+void write_pages(wire::MetricsWriter& out, const engine::EngineStats& stats) {
+  out.family("shoal_kv_pages", "Pages of each KV group's pool by state", MetricType::kGauge);
+  for (std::size_t i = 0; i < stats.kv.size(); ++i) {
+    const engine::KvGroupStats& group = stats.kv[i];
+    for (const auto& [state, pages] : {std::pair{"free", group.free},
+                                       {"cached", group.cached},
+                                       {"held", group.held},
+                                       {"fenced", group.fenced}}) {
+      out.sample({{"group", std::to_string(i)}, {"state", state}}, static_cast<double>(pages));
+    }
+  }
+}
+
+}  // namespace
+
+std::string metrics_text(const Worker& worker) {
+  const engine::EngineStats stats = worker.engine->stats();
+  wire::MetricsWriter out;
+  one(out, "shoal_num_requests_running", "Sequences being computed", MetricType::kGauge, stats.running);
+  one(out, "shoal_num_requests_waiting", "Requests waiting to be admitted", MetricType::kGauge,
+      stats.waiting);
+  one(out, "shoal_uncached_tokens_queued", "Prompt tokens still to be computed", MetricType::kGauge,
+      static_cast<double>(stats.uncached_tokens_queued));
+  write_pages(out, stats);
+  one(out, "shoal_steps_total", "Forward passes", MetricType::kCounter, static_cast<double>(stats.steps));
+  one(out, "shoal_prompt_tokens_total", "Prompt tokens of admitted requests", MetricType::kCounter,
+      static_cast<double>(stats.prompt_tokens));
+  one(out, "shoal_generation_tokens_total", "Tokens sampled", MetricType::kCounter,
+      static_cast<double>(stats.generated_tokens));
+  out.family("shoal_prefix_cache_hit_tokens_total", "Prompt tokens taken from the prefix cache",
+             MetricType::kCounter);
+  out.sample({{"tier", "l1"}}, static_cast<double>(stats.cached_tokens));
+  out.family("shoal_requests_total", "Requests that have ended, by how", MetricType::kCounter);
+  out.sample({{"result", "finished"}}, static_cast<double>(stats.requests_finished));
+  out.sample({{"result", "cancelled"}}, static_cast<double>(stats.requests_cancelled));
+  out.sample({{"result", "failed"}}, static_cast<double>(stats.requests_failed));
+  one(out, "shoal_num_preemptions_total", "Sequences that lost their pages and were recomputed",
+      MetricType::kCounter, static_cast<double>(stats.preemptions));
+  one(out, "shoal_stage_busy_ratio", "Share of the last 10 s that forward passes took", MetricType::kGauge,
+      stats.busy_ratio);
+  histogram(out, "shoal_request_queue_time_seconds", "Arrival to admission", stats.histograms.queue_time);
+  histogram(out, "shoal_request_prefill_time_seconds", "Admission to first token",
+            stats.histograms.prefill_time);
+  histogram(out, "shoal_time_to_first_token_seconds", "Arrival to first token",
+            stats.histograms.time_to_first_token);
+  histogram(out, "shoal_inter_token_latency_seconds", "Between two tokens of one choice",
+            stats.histograms.inter_token_latency);
+  histogram(out, "shoal_e2e_request_latency_seconds", "Arrival to last event", stats.histograms.e2e_latency);
+  return out.take();
+}
+
+}  // namespace shoal::serving
