@@ -66,6 +66,7 @@ int run_synth(const SynthFlags& flags) {
 
 std::string shape_names() {
   std::vector<std::string_view> names;
+  names.reserve(formats::synth_shapes().size());
   for (const formats::SynthShape& shape : formats::synth_shapes()) names.push_back(shape.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }

@@ -327,6 +327,7 @@ bool ModelMetadata::has_sliding_window() const {
 
 std::string known_architectures() {
   std::vector<std::string_view> names;
+  names.reserve(kArchitectures.size());
   for (const Architecture& a : kArchitectures) names.push_back(a.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }

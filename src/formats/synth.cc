@@ -165,6 +165,7 @@ std::span<const SynthShape> synth_shapes() { return kShapes; }
 
 Expected<SynthShape> find_synth_shape(std::string_view name) {
   std::vector<std::string_view> names;
+  names.reserve(kShapes.size());
   for (const SynthShape& shape : kShapes) {
     if (shape.name == name) return shape;
     names.push_back(shape.name);
