@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "core/expected.h"
+#include "engine/rank.h"
 #include "engine/request.h"
+#include "engine/stats.h"
 #include "kernels/context.h"
 #include "model/description.h"
 #include "tensor/kv_layout.h"
@@ -37,7 +39,10 @@ struct EngineOptions {
   std::int32_t max_queue = 512;     // waiting, beyond those; more are refused with kExhausted
   std::int32_t prefill_chunk = 0;   // tokens; 0: by time
   double max_token_gap = 0.2;       // seconds between two tokens of a running stream
-  std::function<void(std::string_view stage, double fraction)> progress;  // while loading
+  // Called while loading, on the executor thread; start() has not returned then.
+  std::function<void(std::string_view stage, double fraction)> progress;
+  // For tests that compare bits: sees the logits of every sampled row, on the executor thread.
+  LogitsObserver logits_observer;
 };
 
 struct KvGroupStats {
@@ -55,6 +60,7 @@ struct EngineStats {
   std::uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0, preemptions = 0;
   double seconds_since_progress = 0;  // since a step ended while work was waiting; 0 when idle
   double busy_ratio = 0;              // of the executor, over the last 10 s
+  EngineHistograms histograms;
 };
 
 class Engine {

@@ -46,7 +46,8 @@ struct GenerateRequest {
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled, kError };
 
-// One generated token with its logprobs, where asked for.
+// One generated token with its logprobs, where asked for: those of the model's own distribution, before
+// penalties, bias and temperature.
 struct TokenOutput {
   TokenId id = 0;
   float logprob = 0;
@@ -62,6 +63,8 @@ struct Usage {
 struct OutputEvent {
   std::int32_t choice = 0;
   std::string text;  // whole characters; may be empty
+  // Tokens since the choice's last event, the one that ended it included, whether it has text or not. Text
+  // may come later than its token, or never (stop strings).
   std::vector<TokenOutput> tokens;
   // With the first event of a request that asked for prompt log-probabilities.
   std::vector<PromptLogprobs> prompt_logprobs;

@@ -58,7 +58,8 @@ struct SamplingParams {
 struct SequenceOpen {
   SequenceSlot sequence;
   SamplingParams sampling;
-  // Tokens that count for the penalties: prompt (repetition only) and output so far (after preemption).
+  // The prompt, where a penalty or prompt log-probabilities need it, and the output so far (after preemption):
+  // it counts for penalties, min_tokens and the random numbers, and its last token is the one sampled last.
   std::vector<TokenId> prompt;
   std::vector<TokenId> output;
 };
@@ -85,8 +86,8 @@ struct WorkItem {
   std::vector<TokenId> tokens;
   // Sample after the last token of this item.
   bool sample = false;
-  // Also the log-probability of each token of `tokens` given those before it (echo, scoring): k best as in
-  // SamplingParams::logprobs; -1 none. The first token of a sequence has none.
+  // Also the log-probability of the prompt token after each of `tokens` (echo, scoring), so that no logits need
+  // to outlive a pass: k best as in SamplingParams::logprobs; -1 none. The first token of a prompt has none.
   std::int32_t prompt_logprobs = -1;
 
   std::int32_t count() const { return tokens.empty() ? 1 : static_cast<std::int32_t>(tokens.size()); }

@@ -1,0 +1,310 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+
+#include "core/log.h"
+#include "engine/executor.h"
+#include "engine/scheduler.h"
+
+namespace shoal::engine {
+namespace {
+
+struct SubmitCommand {
+  RequestId id;
+  GenerateRequest request;
+  OutputSink sink;
+};
+struct CancelCommand {
+  RequestId id;
+};
+struct CancelAllCommand {};
+struct FlushCommand {
+  std::promise<void> done;
+};
+using Command = std::variant<SubmitCommand, CancelCommand, CancelAllCommand, FlushCommand>;
+
+struct PendingFlush {
+  PlanNumber after;  // the last plan composed before it was asked for
+  std::promise<void> done;
+};
+
+struct LiveRequest {
+  std::string rid;
+  std::int32_t choices = 0;
+};
+
+}  // namespace
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::unique_ptr<Executor> executor;    // its thread outlives the engine thread
+  std::unique_ptr<Scheduler> scheduler;  // the engine thread's
+  std::vector<PendingFlush> flushes;     // the engine thread's
+
+  // Between threads.
+  mutable std::mutex mutex;
+  std::condition_variable wake;   // the engine thread waits
+  std::condition_variable quiet;  // drain() waits
+  std::deque<Command> commands;
+  std::deque<StepResult> results;
+  bool stop = false;
+  bool draining = false;
+  std::uint64_t next_id = 1;
+  std::unordered_map<std::uint64_t, LiveRequest> live;
+  std::unordered_map<std::string, RequestId> by_rid;
+  std::int32_t live_choices = 0;
+  EngineStats published;
+  std::optional<TimePoint> waiting_since;
+
+  std::thread thread;
+
+  void main();
+  void execute(Command command, TimePoint now);
+  void flush_what_is_due();
+  void publish();
+  void forget(RequestId id);
+};
+
+// The engine thread: waits for commands and results, takes them in order, keeps two plans in flight.
+void Engine::Impl::main() {
+  for (;;) {
+    std::deque<Command> todo;
+    std::deque<StepResult> done;
+    bool stopping = false;
+    {
+      std::unique_lock lock(mutex);
+      wake.wait(lock, [&] { return stop || !commands.empty() || !results.empty(); });
+      todo.swap(commands);
+      done.swap(results);
+      stopping = stop;
+    }
+    // Results first: a cancel that comes with a last token comes too late.
+    for (StepResult& result : done) scheduler->apply(std::move(result), now());
+    for (Command& command : todo) execute(std::move(command), now());
+    if (stopping) scheduler->cancel_all(now());
+    flush_what_is_due();
+    while (auto plan = scheduler->compose(now())) executor->push(*std::move(plan));
+    publish();
+    if (stopping && scheduler->in_flight() == 0) return;
+  }
+}
+
+void Engine::Impl::execute(Command command, TimePoint now) {
+  if (auto* submit = std::get_if<SubmitCommand>(&command)) {
+    scheduler->submit(submit->id, std::move(submit->request), std::move(submit->sink), now);
+  } else if (auto* cancel = std::get_if<CancelCommand>(&command)) {
+    scheduler->cancel(cancel->id, now);
+  } else if (auto* flush = std::get_if<FlushCommand>(&command)) {
+    flushes.push_back({scheduler->last_plan(), std::move(flush->done)});
+  } else {
+    scheduler->cancel_all(now);
+  }
+}
+
+// What ended a moment ago may still be in a plan in flight and hold its pages. So a flush is done once the
+// plans that were in flight when it was asked for are answered: at most two steps later.
+void Engine::Impl::flush_what_is_due() {
+  if (flushes.empty()) return;
+  scheduler->flush_cache();
+  const auto due = std::ranges::partition(
+      flushes, [&](const PendingFlush& flush) { return flush.after > scheduler->last_answered(); });
+  if (due.empty()) return;
+  publish();  // whoever waited sees the outcome
+  for (PendingFlush& flush : due) flush.done.set_value();
+  flushes.erase(due.begin(), due.end());
+}
+
+void Engine::Impl::publish() {
+  EngineStats stats = scheduler->stats(now());
+  std::lock_guard lock(mutex);
+  published = std::move(stats);
+  waiting_since = scheduler->waiting_since();
+}
+
+// Called by the engine thread right before a request's last event.
+void Engine::Impl::forget(RequestId id) {
+  std::lock_guard lock(mutex);
+  const auto it = live.find(id.value);
+  if (it == live.end()) return;
+  live_choices -= it->second.choices;
+  if (!it->second.rid.empty()) by_rid.erase(it->second.rid);
+  live.erase(it);
+  if (live.empty()) quiet.notify_all();
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
+  if (options.max_sequences < 1 || options.max_sequences > 4096)
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--max-seqs {}: it must be between 1 and 4096", options.max_sequences),
+                  "--max-seqs");
+  if (options.max_queue < 0)
+    return Status(ErrorCode::kInvalidArgument, "--max-queue must be at least 0", "--max-queue");
+  if (options.prefill_chunk < 0)
+    return Status(ErrorCode::kInvalidArgument, "--prefill-chunk must be at least 1, or auto",
+                  "--prefill-chunk");
+  if (!(options.max_token_gap > 0))
+    return Status(ErrorCode::kInvalidArgument, "--max-token-gap must be above 0", "--max-token-gap");
+  auto impl = std::make_unique<Impl>();
+  Impl& at = *impl;
+  at.options = std::move(options);
+  SHOAL_ASSIGN(tokenizer, tokenizer::Tokenizer::load(at.options.model));
+  at.tokenizer = std::move(tokenizer);
+  SHOAL_ASSIGN(executor, Executor::start(at.options, sequence_slots(at.options.max_sequences),
+                                         [&at](StepResult result) {
+                                           {
+                                             std::lock_guard lock(at.mutex);
+                                             at.results.push_back(std::move(result));
+                                           }
+                                           at.wake.notify_one();
+                                         }));
+  at.executor = std::move(executor);
+
+  const Executor::Loaded& loaded = at.executor->loaded();
+  const model::ModelDescription& description = loaded.model->description();
+  SchedulerOptions scheduler;
+  scheduler.kv_groups = loaded.model->kv_groups();
+  scheduler.kv_pages.assign(scheduler.kv_groups.size(), static_cast<std::int32_t>(loaded.kv_pages));
+  scheduler.vocabulary = description.vocabulary;
+  scheduler.parameters = description.parameters;
+  scheduler.fingerprint = description.fingerprint;
+  scheduler.context = loaded.context;
+  scheduler.max_sequences = at.options.max_sequences;
+  scheduler.batch.token_gap = at.options.max_token_gap;
+  scheduler.batch.fixed_chunk = at.options.prefill_chunk;
+  at.scheduler = std::make_unique<Scheduler>(std::move(scheduler), at.tokenizer);
+  at.publish();
+  at.thread = std::thread([&at] { at.main(); });
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::~Engine() {
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->stop = true;
+  }
+  impl_->wake.notify_one();
+  if (impl_->thread.joinable()) impl_->thread.join();
+  // Before the queues it answers into.
+  impl_->executor.reset();
+}
+
+Expected<RequestId> Engine::submit(GenerateRequest request, OutputSink sink) {
+  Impl& at = *impl_;
+  SHOAL_TRY(validate(request, description().vocabulary, context()));
+  if (request.arrival == TimePoint{}) request.arrival = now();
+  RequestId id;
+  {
+    std::lock_guard lock(at.mutex);
+    if (at.draining || at.stop) return Status(ErrorCode::kUnavailable, "the server is shutting down");
+    if (!request.rid.empty() && at.by_rid.contains(request.rid))
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("a request named {} is running already", request.rid), "rid");
+    const std::int32_t most = at.options.max_sequences + at.options.max_queue;
+    if (at.live_choices + request.n > most)
+      return Status(ErrorCode::kExhausted,
+                    fmt::format("the queue is full: {} answers are running or waiting and {} may",
+                                at.live_choices, most));
+    id = RequestId(at.next_id++);
+    at.live.emplace(id.value, LiveRequest{request.rid, request.n});
+    if (!request.rid.empty()) at.by_rid.emplace(request.rid, id);
+    at.live_choices += request.n;
+    OutputSink last_seen = [&at, id, sink = std::move(sink)](OutputEvent&& event) {
+      if (event.last) at.forget(id);
+      sink(std::move(event));
+    };
+    at.commands.emplace_back(SubmitCommand{id, std::move(request), std::move(last_seen)});
+  }
+  at.wake.notify_one();
+  return id;
+}
+
+bool Engine::cancel(RequestId id) {
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (!impl_->live.contains(id.value)) return false;
+    impl_->commands.emplace_back(CancelCommand{id});
+  }
+  impl_->wake.notify_one();
+  return true;
+}
+
+bool Engine::cancel(const std::string& rid) {
+  {
+    std::lock_guard lock(impl_->mutex);
+    const auto it = impl_->by_rid.find(rid);
+    if (it == impl_->by_rid.end()) return false;
+    impl_->commands.emplace_back(CancelCommand{it->second});
+  }
+  impl_->wake.notify_one();
+  return true;
+}
+
+std::int32_t Engine::cancel_all() {
+  std::int32_t count = 0;
+  {
+    std::lock_guard lock(impl_->mutex);
+    count = static_cast<std::int32_t>(impl_->live.size());
+    impl_->commands.emplace_back(CancelAllCommand{});
+  }
+  impl_->wake.notify_one();
+  return count;
+}
+
+Status Engine::flush_cache() {
+  FlushCommand command;
+  std::future<void> done = command.done.get_future();
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (impl_->stop) return {ErrorCode::kUnavailable, "the server is shutting down"};
+    impl_->commands.emplace_back(std::move(command));
+  }
+  impl_->wake.notify_one();
+  done.get();
+  return {};
+}
+
+void Engine::drain(TimePoint deadline) {
+  {
+    std::unique_lock lock(impl_->mutex);
+    impl_->draining = true;
+    if (impl_->quiet.wait_until(lock, deadline, [&] { return impl_->live.empty(); })) return;
+  }
+  cancel_all();
+  // The engine thread ends them all as soon as it sees this: no deadline is needed.
+  std::unique_lock lock(impl_->mutex);
+  impl_->quiet.wait(lock, [&] { return impl_->live.empty(); });
+}
+
+EngineStats Engine::stats() const {
+  std::lock_guard lock(impl_->mutex);
+  EngineStats stats = impl_->published;
+  if (impl_->waiting_since) stats.seconds_since_progress = seconds_between(*impl_->waiting_since, now());
+  return stats;
+}
+
+const model::ModelDescription& Engine::description() const {
+  return impl_->executor->loaded().model->description();
+}
+std::shared_ptr<const tokenizer::Tokenizer> Engine::tokenizer() const { return impl_->tokenizer; }
+std::int32_t Engine::context() const { return impl_->executor->loaded().context; }
+std::vector<std::string> Engine::kernel_report() const {
+  return impl_->executor->loaded().model->kernel_report();
+}
+std::size_t Engine::weight_bytes() const { return impl_->executor->loaded().model->weight_bytes(); }
+std::size_t Engine::kv_bytes() const { return impl_->executor->loaded().kv_bytes; }
+std::int32_t Engine::threads() const { return impl_->executor->loaded().threads; }
+
+}  // namespace shoal::engine

@@ -1,0 +1,32 @@
+// How many KV pages a rank gets: asked for in pages or bytes, or a share of the memory that is free.
+//
+// Thread-safety: pool_pages() is pure; available_memory() may be called from any thread.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/expected.h"
+
+namespace shoal::engine {
+
+struct PoolRequest {
+  std::int64_t kv_pages = 0;   // 0: by bytes
+  std::int64_t kv_bytes = 0;   // both 0: by memory
+  std::size_t page_bytes = 0;  // one page in every KV group
+  std::int64_t context_pages = 0;
+  std::int32_t max_sequences = 1;
+  std::size_t available = 0;  // bytes
+};
+
+// Pages of each KV group's pool. By default half of the available memory, at least one full context where 90
+// % of it hold that, and no more than all sequences could use at full context. Fails with kInvalidArgument
+// naming the flag, or kExhausted where not one page fits.
+Expected<std::int64_t> pool_pages(const PoolRequest& request);
+
+// Bytes this process may still take: the least of the system's MemAvailable and what the memory limits of its
+// control group and that group's parents leave, page cache that can be dropped counted as free.
+std::size_t available_memory();
+
+}  // namespace shoal::engine

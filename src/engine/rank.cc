@@ -1,0 +1,223 @@
+#include "engine/rank.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "core/clock.h"
+#include "kernels/attention.h"
+
+namespace shoal::engine {
+
+Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options)
+    : model_(model),
+      store_(store),
+      context_(context),
+      options_(std::move(options)),
+      vocabulary_(model.description().vocabulary),
+      groups_(model.kv_groups().size()),
+      rows_(static_cast<std::size_t>(options_.max_slots)) {}
+
+Rank::Row* Rank::row(SequenceSlot sequence) {
+  if (sequence.value < 0 || static_cast<std::size_t>(sequence.value) >= rows_.size()) return nullptr;
+  return &rows_[static_cast<std::size_t>(sequence.value)];
+}
+
+std::span<float> Rank::logits_row(std::int64_t row) {
+  return {logits_.data() + row * vocabulary_, static_cast<std::size_t>(vocabulary_)};
+}
+
+StepResult Rank::run(const StepPlan& plan) {
+  const TimePoint begin = now();
+  StepResult result;
+  result.number = plan.number;
+  if (plan.number != next_) {
+    result.error = fmt::format("step plan {} arrived where {} was due", plan.number.value, next_.value);
+    return result;
+  }
+  ++next_.value;
+
+  batch_.tokens.clear();
+  batch_.positions.clear();
+  batch_.logit_rows.clear();
+  for (model::BatchSpan& span : batch_.spans) spare_spans_.push_back(std::move(span));
+  batch_.spans.clear();
+  samples_.clear();
+  scores_.clear();
+
+  if (const Status status = apply_changes(plan); !status.ok()) {
+    result.error = status.message();
+    return result;
+  }
+  const auto sub_batch = static_cast<std::size_t>(options_.sub_batch);
+  if (sub_batch < plan.sub_batches.size()) {
+    for (const WorkItem& item : plan.sub_batches[sub_batch].items) {
+      if (const Status status = add_item(item); !status.ok()) {
+        result.error = status.message();
+        return result;
+      }
+    }
+  }
+  if (batch_.rows() > 0) {
+    try {
+      compute(result);
+    } catch (const std::exception& error) {
+      result.sampled.clear();
+      result.prompt_logprobs.clear();
+      result.error = fmt::format("the forward pass failed: {}", error.what());
+      if (sub_batch < plan.sub_batches.size()) {
+        for (const WorkItem& item : plan.sub_batches[sub_batch].items) row(item.sequence)->failed = true;
+      }
+    }
+  }
+  result.seconds = seconds_between(begin, now());
+  return result;
+}
+
+void Rank::compute(StepResult& result) {
+  const auto wanted = static_cast<std::int64_t>(batch_.logit_rows.size());
+  if (const auto size = static_cast<std::size_t>(wanted * vocabulary_); logits_.size() < size)
+    logits_.resize(size);
+  model_.forward(batch_, store_.views(), MatrixView<float>(logits_.data(), wanted, vocabulary_));
+  score_prompts(result);
+  sample(result);
+}
+
+Status Rank::apply_changes(const StepPlan& plan) {
+  for (const SequenceSlot sequence : plan.closes) {
+    Row* at = row(sequence);
+    if (at == nullptr || !at->open)
+      return {ErrorCode::kInternal,
+              fmt::format("step plan closes sequence {}, which is not open", sequence.value)};
+    *at = {};
+  }
+  for (const SequenceOpen& each : plan.opens) SHOAL_TRY(open(each));
+  for (const PageGrant& each : plan.grants) SHOAL_TRY(grant(each));
+  for (const PageRelease& each : plan.releases) SHOAL_TRY(release(each));
+  return {};
+}
+
+Status Rank::open(const SequenceOpen& open) {
+  Row* at = row(open.sequence);
+  if (at == nullptr || at->open)
+    return {
+        ErrorCode::kInternal,
+        fmt::format("step plan opens sequence {}, which is open or outside the table", open.sequence.value)};
+  at->open = true;
+  at->sampler.emplace(open.sampling, open.prompt, open.output);
+  at->prompt = open.prompt;
+  at->last = open.output.empty() ? -1 : open.output.back();
+  at->slots.assign(groups_, {});
+  return {};
+}
+
+Status Rank::grant(const PageGrant& grant) {
+  Row* at = row(grant.sequence);
+  const auto group = static_cast<std::size_t>(grant.group.value);
+  if (at == nullptr || !at->open || group >= groups_ || grant.logical_page < 0 || grant.page.slot < 0 ||
+      grant.page.slot >= store_.views()[group].layout.slots)
+    return {ErrorCode::kInternal,
+            fmt::format("step plan grants page {} of group {} to sequence {}: there is no such thing here",
+                        grant.page.slot, grant.group.value, grant.sequence.value)};
+  std::vector<std::int32_t>& slots = at->slots[group];
+  // Pages come in order; where a window starts later, those before it are absent.
+  if (const auto size = static_cast<std::size_t>(grant.logical_page) + 1; slots.size() < size)
+    slots.resize(size, kernels::kNoSlot);
+  slots[static_cast<std::size_t>(grant.logical_page)] = grant.page.slot;
+  return {};
+}
+
+Status Rank::release(const PageRelease& release) {
+  Row* at = row(release.sequence);
+  const auto group = static_cast<std::size_t>(release.group.value);
+  if (at == nullptr || !at->open || group >= groups_)
+    return {ErrorCode::kInternal, fmt::format("step plan releases pages of sequence {}, which is not open",
+                                              release.sequence.value)};
+  std::vector<std::int32_t>& slots = at->slots[group];
+  for (std::size_t page = 0; page < slots.size() && page < static_cast<std::size_t>(release.first_kept);
+       ++page)
+    slots[page] = kernels::kNoSlot;
+  return {};
+}
+
+Status Rank::add_item(const WorkItem& item) {
+  Row* at = row(item.sequence);
+  // Composed before its head knew: nobody waits for it any more.
+  if (at != nullptr && at->failed) return {};
+  if (at == nullptr || !at->open || (item.tokens.empty() && at->last < 0))
+    return {ErrorCode::kInternal,
+            fmt::format("step plan gives work to sequence {}, which is not open or has no sampled token",
+                        item.sequence.value)};
+  const auto end = static_cast<std::size_t>(item.start + item.count());
+  for (const auto& slots : at->slots) {
+    if (slots.size() * kPageTokens < end)
+      return {ErrorCode::kInternal,
+              fmt::format("step plan computes position {} of sequence {} without a page", end - 1,
+                          item.sequence.value)};
+  }
+  model::BatchSpan span;
+  if (!spare_spans_.empty()) {
+    span = std::move(spare_spans_.back());
+    spare_spans_.pop_back();
+  }
+  span.first_row = static_cast<std::int32_t>(batch_.rows());
+  span.rows = item.count();
+  span.start = item.start;
+  span.slots.clear();
+  for (const auto& slots : at->slots) span.slots.emplace_back(slots);
+  batch_.spans.push_back(std::move(span));
+
+  if (item.tokens.empty()) batch_.tokens.push_back(at->last);
+  batch_.tokens.insert(batch_.tokens.end(), item.tokens.begin(), item.tokens.end());
+  for (std::int32_t i = 0; i < item.count(); ++i) {
+    const std::int32_t row = static_cast<std::int32_t>(batch_.positions.size());
+    batch_.positions.push_back(item.start + i);
+    const std::int32_t next = item.start + i + 1;
+    const bool score = item.prompt_logprobs >= 0 && static_cast<std::size_t>(next) < at->prompt.size();
+    const bool sampled = item.sample && i + 1 == item.count();
+    if (!score && !sampled) continue;
+    const auto logits_row = static_cast<std::int64_t>(batch_.logit_rows.size());
+    batch_.logit_rows.push_back(row);
+    if (score) scores_.push_back({item.sequence, next, item.prompt_logprobs, logits_row});
+    if (sampled) samples_.push_back({item.sequence, logits_row});
+  }
+  return {};
+}
+
+void Rank::score_prompts(StepResult& result) {
+  result.prompt_logprobs.resize(scores_.size());
+  context_.pool->parallel_for(
+      static_cast<std::int64_t>(scores_.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const PromptScore& score = scores_[static_cast<std::size_t>(i)];
+          const TokenId id = row(score.sequence)->prompt[static_cast<std::size_t>(score.position)];
+          RowLogprobs logprobs = row_logprobs(context_, logits_row(score.logits_row), id, score.k);
+          result.prompt_logprobs[static_cast<std::size_t>(i)] = {score.sequence, score.position, id,
+                                                                 logprobs.logprob, std::move(logprobs.top)};
+        }
+      });
+}
+
+void Rank::sample(StepResult& result) {
+  if (options_.observer) {
+    for (const Sample& each : samples_) {
+      const Sampler& sampler = *row(each.sequence)->sampler;
+      options_.observer(sampler.params(), sampler.output_index(), logits_row(each.logits_row));
+    }
+  }
+  // Rows are independent: which thread takes which does not show.
+  result.sampled.resize(samples_.size());
+  context_.pool->parallel_for(
+      static_cast<std::int64_t>(samples_.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const Sample& each = samples_[static_cast<std::size_t>(i)];
+          Row& at = *row(each.sequence);
+          SampledToken token = at.sampler->sample(context_, logits_row(each.logits_row));
+          token.sequence = each.sequence;
+          at.last = token.id;
+          result.sampled[static_cast<std::size_t>(i)] = std::move(token);
+        }
+      });
+}
+
+}  // namespace shoal::engine

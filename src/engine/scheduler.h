@@ -1,0 +1,163 @@
+// The engine's core: the table of requests, what becomes a step plan, and what becomes of its result.
+//
+// It is driven: requests, cancels and step results go in, plans and output events come out, time is passed
+// in. Threads are someone else's (engine.cc); tests drive it with a rank of their own.
+//
+// Thread-safety: none; it belongs to the engine thread.
+// Ownership: owns requests, sequences, page pools (tables, not bytes), prefix tree, detokenisers.
+// Invariants: docs/execution.md, sections 2 to 4. In particular:
+//   1. At most kPlansInFlight plans are unanswered.
+//   2. Each request's last event is sent exactly once.
+//   3. compose() gives a plan whenever nothing is in flight and anything waits: the engine never stands
+//   still.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/expected.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/sequence.h"
+#include "engine/stats.h"
+#include "kv/kv_cache.h"
+#include "layout/step_plan.h"
+#include "policy/admission.h"
+#include "policy/batch.h"
+#include "policy/cost_model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace shoal::engine {
+
+inline constexpr std::size_t kPlansInFlight = 2;
+// Most of the best ids whose log-probabilities may be asked for.
+inline constexpr std::int32_t kMaxLogprobs = 128;
+inline constexpr std::int32_t kMaxChoices = 128;
+
+struct SchedulerOptions {
+  std::vector<KvGroup> kv_groups;
+  std::vector<std::int32_t> kv_pages;  // by group
+  std::int64_t vocabulary = 0;
+  std::uint64_t parameters = 0;  // for the cost model's first guess
+  std::string fingerprint;
+  std::int32_t context = 0;  // the limit in force; pools hold at least that much
+  std::int32_t max_sequences = 64;
+  policy::BatchLimits batch;
+};
+
+// Rows of the ranks' sequence tables: a slot is not reused in the plan that closes it (P4).
+constexpr std::int32_t sequence_slots(std::int32_t max_sequences) { return 2 * max_sequences; }
+
+// What submit() checks before it takes a request: ids, ranges, the context.
+Status validate(const GenerateRequest& request, std::int64_t vocabulary, std::int32_t context);
+
+class Scheduler {
+ public:
+  Scheduler(SchedulerOptions options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // The request has been validated. Events go to the sink from compose(), apply() and cancel().
+  void submit(RequestId id, GenerateRequest request, OutputSink sink, TimePoint now);
+  // False where no such request lives.
+  bool cancel(RequestId id, TimePoint now);
+  std::int32_t cancel_all(TimePoint now);
+  void flush_cache() { cache_.flush(); }
+
+  // The next plan, or nothing: two are in flight, or there is nothing to do.
+  std::optional<StepPlan> compose(TimePoint now);
+  // Takes results in plan order.
+  void apply(StepResult result, TimePoint now);
+
+  std::size_t in_flight() const { return flights_.size(); }
+  PlanNumber last_plan() const { return PlanNumber(next_plan_.value - 1); }
+  PlanNumber last_answered() const { return PlanNumber(next_plan_.value - 1 - flights_.size()); }
+  bool idle() const { return requests_.empty() && flights_.empty(); }
+  // All but what depends on when it is asked (seconds_since_progress).
+  EngineStats stats(TimePoint now) const;
+  // Since when work has been waiting without a step ending; nothing when idle.
+  std::optional<TimePoint> waiting_since() const;
+
+ private:
+  struct FlightItem {
+    Sequence* sequence = nullptr;
+    std::int64_t end = 0;  // positions computed once it is answered
+    bool sampled = false;
+  };
+  struct Flight {
+    PlanNumber number;
+    std::vector<FlightItem> items;
+    policy::StepShape shape;
+  };
+
+  // scheduler_compose.cc
+  void admit(TimePoint now);
+  bool try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& demand);
+  std::vector<policy::PoolDemand> promised_demand() const;
+  std::int64_t expected_pages(const Sequence& sequence, const KvGroup& group) const;
+  std::int32_t cacheable_pages(const Sequence& sequence) const;
+  void match_prefix(Sequence& sequence);
+  void rematch_prefix(Sequence& sequence);
+  void add_decodes(StepPlan& plan, Flight& flight);
+  void add_prefills(StepPlan& plan, Flight& flight, TimePoint now);
+  bool has_slot(const Sequence& sequence) const { return sequence.open_on_ranks() || !free_slots_.empty(); }
+  void add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std::int64_t count);
+  void open_on_ranks(StepPlan& plan, Sequence& sequence);
+  void take_closes(StepPlan& plan);
+  // Makes the youngest running sequence give way. False where nobody can.
+  bool preempt_one();
+  bool break_stand_still(TimePoint now);
+
+  // scheduler_results.cc
+  void take_item(const FlightItem& item, const SampledToken* sampled, TimePoint now);
+  void take_prompt_logprobs(StepResult& result, const Flight& flight);
+  // Both return whether the choice goes on; where not, the sequence may be gone.
+  bool on_prompt_computed(Sequence& sequence, TimePoint now);
+  bool on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now);
+  void measure_token(Sequence& sequence, TimePoint now);
+  void fail_flight(const Flight& flight, const std::string& sentence, TimePoint now);
+
+  // scheduler.cc
+  void queue(Sequence& sequence, bool at_head);
+  void end_choice(Sequence& sequence, OutputEvent event, TimePoint now);
+  void end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now);
+  void finish_request(RequestRecord& request, OutputEvent& event, TimePoint now);
+  void release_held_back(RequestRecord& request);
+  // Takes a sequence from the running, or the queue; it goes, or queues again, once nothing is in flight.
+  void retire(Sequence& sequence, SequenceState state);
+  void settle(Sequence& sequence);
+
+  SchedulerOptions options_;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  std::vector<TokenId> end_ids_;  // that end an answer, ascending
+  kv::KvCache cache_;
+  policy::CostModel cost_;
+  policy::OutputLengths lengths_;
+
+  std::unordered_map<std::uint64_t, std::unique_ptr<RequestRecord>> requests_;
+  std::unordered_map<Sequence*, std::unique_ptr<Sequence>> sequences_;
+  std::deque<Sequence*> queue_;
+  std::vector<Sequence*> running_;  // by arrival
+  std::vector<SequenceSlot> free_slots_;
+  std::vector<SequenceSlot> to_close_;
+  std::deque<Flight> flights_;
+  std::uint64_t next_arrival_ = 0;
+  std::int32_t held_back_ = 0;  // sequences in kHeldBack
+  PlanNumber next_plan_{1};
+  bool preempted_in_plan_ = false;
+
+  TimePoint progress_{};  // when a step ended last, or work came to an idle engine
+  BusyMeter busy_;
+  EngineStats totals_;  // counters and histograms
+  std::vector<policy::PrefillCandidate> candidates_;
+  std::vector<Sequence*> candidate_sequences_;
+};
+
+}  // namespace shoal::engine

@@ -1,0 +1,272 @@
+// How the scheduler composes a step plan: closes, admission, decodes, prefill chunks.
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "engine/scheduler.h"
+#include "policy/preemption.h"
+
+namespace shoal::engine {
+namespace {
+
+// Prompt log-probabilities need a row of logits for each token: 64 MiB of them are 128 rows of the largest
+// vocabularies.
+constexpr std::int64_t kPromptLogitBytes = 64 << 20;
+
+}  // namespace
+
+std::optional<StepPlan> Scheduler::compose(TimePoint now) {
+  if (flights_.size() >= kPlansInFlight) return std::nullopt;
+  StepPlan plan;
+  plan.number = next_plan_;
+  plan.sub_batches.resize(1);
+  Flight flight;
+  flight.number = plan.number;
+  preempted_in_plan_ = false;
+  do {
+    admit(now);
+    add_decodes(plan, flight);
+    add_prefills(plan, flight, now);
+  } while (flight.items.empty() && flights_.empty() && break_stand_still(now));
+
+  // Closes alone are worth a plan only when nothing else will come soon to carry them.
+  if (flight.items.empty() && (to_close_.empty() || !flights_.empty())) return std::nullopt;
+  take_closes(plan);
+  ++next_plan_.value;
+  flights_.push_back(std::move(flight));
+  return plan;
+}
+
+// P4: the slots closed here are given out from the next plan on.
+void Scheduler::take_closes(StepPlan& plan) {
+  free_slots_.insert(free_slots_.end(), to_close_.rbegin(), to_close_.rend());
+  plan.closes = std::move(to_close_);
+  to_close_.clear();
+}
+
+// Pages of the group that a sequence is expected to hold at its longest.
+std::int64_t Scheduler::expected_pages(const Sequence& sequence, const KvGroup& group) const {
+  const std::int64_t length =
+      std::int64_t{sequence.prompt_tokens} + lengths_.expect(sequence.output_tokens(), sequence.max_tokens);
+  const std::int64_t pages = kv::pages_for(std::max<std::int64_t>(length, std::ssize(sequence.tokens)));
+  if (group.window <= 0) return pages;
+  // A window's worth, a page at either end of it, and a chunk being computed.
+  return std::min<std::int64_t>(pages,
+                                kv::pages_for(group.window) + 2 + options_.batch.max_rows / kPageTokens);
+}
+
+// Of each pool: what is available, and what the running sequences are still expected to take.
+std::vector<policy::PoolDemand> Scheduler::promised_demand() const {
+  std::vector<policy::PoolDemand> demand(static_cast<std::size_t>(cache_.groups()));
+  for (std::int32_t g = 0; g < cache_.groups(); ++g) {
+    policy::PoolDemand& pool = demand[static_cast<std::size_t>(g)];
+    pool.available = cache_.available(g);
+    for (const Sequence* sequence : running_) {
+      const std::int64_t held = sequence->pages.tables[static_cast<std::size_t>(g)].held();
+      pool.promised += std::max<std::int64_t>(0, expected_pages(*sequence, cache_.group(g)) - held);
+    }
+  }
+  return demand;
+}
+
+// Pages that a match may cover: one token is always left to compute (G5). Whoever wants the prompt's
+// log-probabilities computes it all.
+std::int32_t Scheduler::cacheable_pages(const Sequence& sequence) const {
+  if (sequence.choice == 0 && !sequence.request->prompt_logprobs_done) return 0;
+  return static_cast<std::int32_t>((sequence.tokens.size() - 1) / kPageTokens);
+}
+
+void Scheduler::admit(TimePoint now) {
+  if (queue_.empty()) return;
+  std::vector<policy::PoolDemand> demand = promised_demand();
+  while (!queue_.empty()) {
+    Sequence& sequence = *queue_.front();
+    if (!try_admit(sequence, demand)) return;
+    queue_.pop_front();
+    sequence.state = SequenceState::kRunning;
+    running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
+    match_prefix(sequence);
+    RequestRecord& request = *sequence.request;
+    if (!request.admitted) {
+      request.admitted = true;
+      request.admitted_at = now;
+      request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
+      totals_.histograms.queue_time.add(seconds_between(sequence.arrived, now));
+    }
+  }
+}
+
+bool Scheduler::try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& demand) {
+  const kv::KvCache::Peek peek = cache_.peek(sequence.key, sequence.tokens, cacheable_pages(sequence));
+  for (std::size_t g = 0; g < demand.size(); ++g) {
+    const KvGroup& group = cache_.group(static_cast<std::int32_t>(g));
+    demand[g].needed = std::max<std::int64_t>(
+        0, expected_pages(sequence, group) - (group.window > 0 ? peek.cached[g] : peek.pages));
+    demand[g].available -= peek.cached[g];
+  }
+  const bool admitted =
+      policy::admits({static_cast<std::int32_t>(running_.size()), options_.max_sequences, demand});
+  for (std::size_t g = 0; g < demand.size(); ++g) {
+    if (admitted) demand[g].promised += demand[g].needed;
+    if (!admitted) demand[g].available += peek.cached[g];
+  }
+  return admitted;
+}
+
+void Scheduler::match_prefix(Sequence& sequence) {
+  sequence.to_grant.clear();
+  const std::int32_t pages = cache_.open(sequence.pages, sequence.key, sequence.tokens,
+                                         cacheable_pages(sequence), sequence.to_grant);
+  sequence.planned = sequence.computed = std::int64_t{pages} * kPageTokens;
+  sequence.tree_version = cache_.tree_version();
+  sequence.to_release.assign(static_cast<std::size_t>(cache_.groups()), -1);
+  // Whoever lost its pages in the middle of its prompt starts over.
+  if (sequence.choice == 0) sequence.request->prompt_logprobs.clear();
+}
+
+// Whoever has not begun looks again: meanwhile an equal prompt may have been computed by someone else.
+void Scheduler::rematch_prefix(Sequence& sequence) {
+  if (sequence.open_on_ranks() || sequence.tree_version == cache_.tree_version()) return;
+  sequence.tree_version = cache_.tree_version();
+  const std::int32_t pages = cache_.peek(sequence.key, sequence.tokens, cacheable_pages(sequence)).pages;
+  if (std::int64_t{pages} * kPageTokens <= sequence.planned) return;
+  cache_.release(sequence.pages);
+  match_prefix(sequence);
+  RequestRecord& request = *sequence.request;
+  if (sequence.choice == 0 && sequence.output_tokens() == 0)
+    request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
+}
+
+void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
+  // By index: preemption takes from the list, always behind or at the sequence at hand, never before it.
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (!sequence.decoding() || sequence.output_tokens() + sequence.pending >= sequence.max_tokens) continue;
+    if (!has_slot(sequence)) continue;
+    bool room = cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant).ok();
+    if (!room && preempt_one()) {
+      const bool still_running = i < running_.size() && running_[i] == &sequence;
+      if (!still_running) return;  // it was the youngest itself
+      room = cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant).ok();
+    }
+    if (!room) continue;
+    flight.shape.add_decode(sequence.planned + 1);
+    add_item(plan, flight, sequence, 0);
+  }
+}
+
+void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
+  candidates_.clear();
+  candidate_sequences_.clear();
+  for (Sequence* sequence : running_) {
+    if (sequence->decoding() || sequence->remaining() <= 0 || !has_slot(*sequence)) continue;
+    rematch_prefix(*sequence);
+    policy::PrefillCandidate candidate;
+    candidate.context = sequence->planned;
+    candidate.remaining = sequence->remaining();
+    candidate.limit = cache_.reach(sequence->pages) - sequence->planned;
+    if (!sequence->request->prompt_logprobs_done && sequence->choice == 0)
+      candidate.limit =
+          std::min(candidate.limit, std::max<std::int64_t>(1, kPromptLogitBytes / 4 / options_.vocabulary));
+    candidate.waited = seconds_between(sequence->arrived, now);
+    candidates_.push_back(candidate);
+    candidate_sequences_.push_back(sequence);
+  }
+  if (candidates_.empty()) return;
+  for (const policy::PrefillShare& share :
+       policy::share_prefill(cost_, flight.shape, candidates_, options_.batch)) {
+    Sequence& sequence = *candidate_sequences_[share.candidate];
+    // Others have grown since the limits were taken.
+    const std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages) - sequence.planned);
+    if (count <= 0 || !has_slot(sequence) ||
+        !cache_.grow(sequence.pages, sequence.planned + count, sequence.to_grant).ok())
+      continue;
+    flight.shape.add_prefill(sequence.planned, count);
+    add_item(plan, flight, sequence, count);
+  }
+}
+
+// count 0: the token sampled last.
+void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std::int64_t count) {
+  if (!sequence.open_on_ranks()) open_on_ranks(plan, sequence);
+  for (const kv::NewPage& page : sequence.to_grant)
+    plan.grants.push_back({sequence.slot, cache_.group(page.group).id, page.logical, page.page});
+  sequence.to_grant.clear();
+  for (std::size_t g = 0; g < sequence.to_release.size(); ++g) {
+    if (sequence.to_release[g] < 0) continue;
+    plan.releases.push_back(
+        {sequence.slot, cache_.group(static_cast<std::int32_t>(g)).id, sequence.to_release[g]});
+    sequence.to_release[g] = -1;
+  }
+  WorkItem item;
+  item.sequence = sequence.slot;
+  item.start = static_cast<std::int32_t>(sequence.planned);
+  if (count > 0) {
+    const auto begin = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.planned);
+    item.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+    if (sequence.choice == 0 && !sequence.request->prompt_logprobs_done)
+      item.prompt_logprobs = sequence.request->request.prompt_logprobs;
+  }
+  sequence.planned += item.count();
+  item.sample = count == 0 || (sequence.remaining() == 0 && sequence.output_tokens() < sequence.max_tokens);
+  if (item.sample) ++sequence.pending;
+  ++sequence.in_flight;
+  flight.items.push_back({&sequence, sequence.planned, item.sample});
+  plan.sub_batches.front().items.push_back(std::move(item));
+}
+
+void Scheduler::open_on_ranks(StepPlan& plan, Sequence& sequence) {
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  SequenceOpen open;
+  open.sequence = sequence.slot;
+  open.sampling = sequence.request->request.sampling;
+  open.sampling.choice = sequence.choice;
+  const auto output = sequence.tokens.begin() + sequence.prompt_tokens;
+  if (open.sampling.needs_history() || sequence.request->request.prompt_logprobs >= 0)
+    open.prompt.assign(sequence.tokens.begin(), output);
+  open.output.assign(output, sequence.tokens.end());
+  plan.opens.push_back(std::move(open));
+}
+
+bool Scheduler::preempt_one() {
+  if (preempted_in_plan_) return false;
+  std::vector<policy::PreemptionCandidate> candidates;
+  std::vector<Sequence*> who;
+  for (const auto& [raw, owner] : sequences_) {
+    const bool leaving = raw->state == SequenceState::kPreempted || raw->state == SequenceState::kEnded;
+    if (!leaving && raw->state != SequenceState::kRunning) continue;
+    candidates.push_back({raw->arrival, raw->pages.open(), leaving});
+    who.push_back(raw);
+  }
+  const auto victim = policy::choose_victim(candidates);
+  if (!victim) return false;
+  Sequence& sequence = *who[*victim];
+  preempted_in_plan_ = true;
+  ++totals_.preemptions;
+  log(LogLevel::kInfo, "sequence.preempted", "id={} choice={} tokens={} running={}",
+      sequence.request->id.value, sequence.choice, sequence.tokens.size(), running_.size());
+  retire(sequence, SequenceState::kPreempted);
+  return true;
+}
+
+// Nothing is in flight and nothing could be composed. With several running, all of them wait for pages that
+// the others hold: the youngest gives way. Returns whether composing again may help.
+bool Scheduler::break_stand_still(TimePoint now) {
+  if (running_.empty()) return false;
+  // Only the table's slots are short: a plan that closes gives them back.
+  if (free_slots_.empty() && !to_close_.empty()) return false;
+  preempted_in_plan_ = false;
+  if (running_.size() > 1) return preempt_one();
+  // Alone, a sequence always finds pages, for the context is no larger than the pool. Should it not, its
+  // request ends with a sentence instead of waiting for ever.
+  Sequence& sequence = *running_.front();
+  const bool fresh = !sequence.open_on_ranks();
+  if (!fresh) return preempt_one();
+  end_request(*sequence.request, FinishReason::kError,
+              {ErrorCode::kExhausted, "the KV pool cannot hold this request even alone"}, now);
+  ++totals_.requests_failed;
+  return true;
+}
+
+}  // namespace shoal::engine

@@ -1,0 +1,164 @@
+// What the scheduler does with a step's result: tokens, text, stops, the prefix tree, pages.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "engine/scheduler.h"
+
+namespace shoal::engine {
+
+void Scheduler::apply(StepResult result, TimePoint now) {
+  if (flights_.empty()) return;
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  progress_ = now;
+  ++totals_.steps;
+  busy_.add(now, result.seconds);
+  std::string error = std::move(result.error);
+  if (error.empty() && result.number != flight.number)
+    error = fmt::format("the rank answered step plan {} where {} was due", result.number.value,
+                        flight.number.value);
+  if (!error.empty()) {
+    fail_flight(flight, error, now);
+    return;
+  }
+  if (!flight.items.empty()) cost_.observe(flight.shape, result.seconds);
+  take_prompt_logprobs(result, flight);
+  // Samples come in the order of the items; those of items that the rank skipped are missing.
+  std::size_t next = 0;
+  for (const FlightItem& item : flight.items) {
+    const SampledToken* sampled = nullptr;
+    if (item.sampled && next < result.sampled.size() && result.sampled[next].sequence == item.sequence->slot)
+      sampled = &result.sampled[next++];
+    take_item(item, sampled, now);
+  }
+}
+
+void Scheduler::take_item(const FlightItem& item, const SampledToken* sampled, TimePoint now) {
+  Sequence& sequence = *item.sequence;
+  --sequence.in_flight;
+  if (item.sampled) --sequence.pending;
+  sequence.computed = item.end;
+  if (sequence.state == SequenceState::kEnded) {
+    if (sequence.in_flight == 0) settle(sequence);
+    return;
+  }
+  if (item.sampled && sampled == nullptr) {
+    ++totals_.requests_failed;
+    end_request(*sequence.request, FinishReason::kError,
+                {ErrorCode::kInternal, "the rank sent no token for a sequence that it was to sample"}, now);
+    return;
+  }
+  // G4: what this plan completed may be shared from now on. A sampled token is known only below, so the
+  // positions computed are all among the known tokens.
+  cache_.insert(sequence.pages,
+                std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed)));
+  cache_.release_behind(sequence.pages, sequence.computed, [&](std::int32_t group, std::int32_t first_kept) {
+    sequence.to_release[static_cast<std::size_t>(group)] = first_kept;
+  });
+  if (sequence.computed >= sequence.prompt_tokens && !on_prompt_computed(sequence, now)) return;
+  if (sampled != nullptr && !on_token(sequence, *sampled, now)) return;
+  if (sequence.state == SequenceState::kPreempted && sequence.in_flight == 0) settle(sequence);
+}
+
+bool Scheduler::on_prompt_computed(Sequence& sequence, TimePoint now) {
+  RequestRecord& request = *sequence.request;
+  if (sequence.choice == 0 && !request.prompt_done) {
+    request.prompt_done = true;
+    request.prompt_logprobs_done = true;
+    totals_.prompt_tokens += static_cast<std::uint64_t>(request.usage.prompt_tokens);
+    totals_.cached_tokens += static_cast<std::uint64_t>(request.usage.cached_tokens);
+    release_held_back(request);
+  }
+  if (sequence.max_tokens > 0) return true;
+  OutputEvent event;
+  event.choice = static_cast<std::int32_t>(sequence.choice);
+  event.finish = FinishReason::kLength;
+  event.prompt_logprobs = std::move(request.prompt_logprobs);
+  request.prompt_logprobs.clear();
+  end_choice(sequence, std::move(event), now);
+  return false;
+}
+
+bool Scheduler::on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now) {
+  RequestRecord& request = *sequence.request;
+  sequence.tokens.push_back(sampled.id);
+  ++request.usage.completion_tokens;
+  ++totals_.generated_tokens;
+  measure_token(sequence, now);
+
+  OutputEvent event;
+  event.choice = static_cast<std::int32_t>(sequence.choice);
+  event.tokens.push_back({sampled.id, sampled.logprob, sampled.top});
+  event.prompt_logprobs = std::move(request.prompt_logprobs);
+  request.prompt_logprobs.clear();
+  // A stop string may not end the answer before min_tokens are out.
+  const bool may_stop = sequence.output_tokens() >= request.request.sampling.min_tokens;
+  const bool eos = !request.request.ignore_eos && std::ranges::binary_search(end_ids_, sampled.id);
+  const bool stop_id =
+      std::ranges::find(request.request.stop_token_ids, sampled.id) != request.request.stop_token_ids.end();
+  std::optional<std::string> stop;
+  if (eos || stop_id) {
+    event.finish = FinishReason::kStop;
+    if (stop_id) event.matched_stop = tokenizer_->piece(sampled.id);
+  } else {
+    stop = sequence.stream->push(sampled.id, may_stop, event.text);
+    if (!stop && sequence.output_tokens() >= sequence.max_tokens) event.finish = FinishReason::kLength;
+  }
+  if (event.finish) {
+    if (auto late = sequence.stream->finish(may_stop, event.text); late && !stop_id) stop = std::move(late);
+  }
+  if (stop) {
+    event.finish = FinishReason::kStop;
+    event.matched_stop = *std::move(stop);
+  }
+  if (!event.finish) {
+    request.sink(std::move(event));
+    return true;
+  }
+  lengths_.add(sequence.output_tokens());
+  end_choice(sequence, std::move(event), now);
+  return false;
+}
+
+void Scheduler::measure_token(Sequence& sequence, TimePoint now) {
+  RequestRecord& request = *sequence.request;
+  if (sequence.output_tokens() > 1) {
+    totals_.histograms.inter_token_latency.add(seconds_between(sequence.last_token, now));
+  } else if (!request.first_token_out) {
+    request.first_token_out = true;
+    totals_.histograms.prefill_time.add(seconds_between(request.admitted_at, now));
+    totals_.histograms.time_to_first_token.add(seconds_between(request.request.arrival, now));
+  }
+  sequence.last_token = now;
+}
+
+void Scheduler::take_prompt_logprobs(StepResult& result, const Flight& flight) {
+  for (PromptLogprobs& logprobs : result.prompt_logprobs) {
+    const auto item = std::ranges::find_if(
+        flight.items, [&](const FlightItem& each) { return each.sequence->slot == logprobs.sequence; });
+    if (item == flight.items.end() || item->sequence->request == nullptr) continue;
+    item->sequence->request->prompt_logprobs.push_back(std::move(logprobs));
+  }
+}
+
+void Scheduler::fail_flight(const Flight& flight, const std::string& sentence, TimePoint now) {
+  log(LogLevel::kError, "step.failed", "plan={} sequences={} error=\"{}\"", flight.number.value,
+      flight.items.size(), sentence);
+  for (const FlightItem& item : flight.items) {
+    Sequence& sequence = *item.sequence;
+    --sequence.in_flight;
+    if (item.sampled) --sequence.pending;
+    if (sequence.request != nullptr) {
+      ++totals_.requests_failed;
+      // The sequence must outlive the call where it has more items here: it has one item a plan.
+      end_request(*sequence.request, FinishReason::kError, {ErrorCode::kInternal, sentence}, now);
+    } else if (sequence.in_flight == 0) {
+      settle(sequence);
+    }
+  }
+}
+
+}  // namespace shoal::engine

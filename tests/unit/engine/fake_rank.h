@@ -1,0 +1,180 @@
+// A rank for tests of the scheduler: it applies plans strictly and "computes" by writing each token into the
+// page and place where its KV would lie. What it samples is a hash of all that a query may see, read back
+// through the page table: a page given to two sequences, freed too early or cached under the wrong prefix
+// changes the answer.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kv/page_table.h"
+#include "layout/kv_groups.h"
+#include "layout/step_plan.h"
+
+namespace shoal::engine {
+
+struct FakeModel {
+  std::int32_t vocabulary = 64;
+  std::vector<KvGroup> groups;
+
+  static std::uint64_t fold(std::uint64_t hash, TokenId token) {
+    return (hash ^ static_cast<std::uint32_t>(token + 1)) * 0x100000001b3ULL;
+  }
+  // Of the logits after position p: what each group sees of the tokens.
+  template <typename TokenAt>
+  std::uint64_t hash(std::int64_t p, TokenAt&& token_at) const {
+    std::uint64_t all = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const std::int32_t window = groups[g].window;
+      std::uint64_t h = 0xcbf29ce484222325ULL + g;
+      for (std::int64_t at = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0; at <= p; ++at)
+        h = fold(h, token_at(g, at));
+      all = all * 31 + h;
+    }
+    return all;
+  }
+  TokenId sample(std::uint64_t logits, const SamplingParams& sampling, std::size_t index) const {
+    const std::uint64_t mixed =
+        (logits + sampling.seed * 77 + sampling.choice * 1009 + index) * 0x9e3779b97f4a7c15ULL;
+    const auto id = static_cast<TokenId>((mixed >> 33) % static_cast<std::uint64_t>(vocabulary));
+    if (index < static_cast<std::size_t>(sampling.min_tokens) &&
+        std::ranges::find(sampling.stop_ids, id) != sampling.stop_ids.end())
+      return id + 1;  // only 0 ends answers here
+    return id;
+  }
+
+  // The output ids a request must get, computed without pages: at most n, up to and with the id 0.
+  std::vector<TokenId> answer(std::vector<TokenId> tokens, const SamplingParams& sampling, std::int32_t n,
+                              bool ignore_eos) const {
+    std::vector<TokenId> output;
+    while (static_cast<std::int32_t>(output.size()) < n) {
+      const std::uint64_t logits = hash(std::ssize(tokens) - 1, [&](std::size_t, std::int64_t at) {
+        return tokens[static_cast<std::size_t>(at)];
+      });
+      output.push_back(sample(logits, sampling, output.size()));
+      tokens.push_back(output.back());
+      if (output.back() == 0 && !ignore_eos) break;
+    }
+    return output;
+  }
+};
+
+class FakeRank {
+ public:
+  FakeRank(FakeModel model, std::vector<std::int32_t> pages, std::int32_t slots)
+      : model_(std::move(model)), rows_(static_cast<std::size_t>(slots)) {
+    for (const std::int32_t n : pages)
+      bytes_.emplace_back(static_cast<std::size_t>(n) * kPageTokens, TokenId{-999});
+    generations_.resize(pages.size());
+  }
+
+  StepResult run(const StepPlan& plan) {
+    StepResult result;
+    result.number = plan.number;
+    EXPECT_EQ(plan.number.value, ++plans_) << "plans are consecutive";
+    EXPECT_EQ(plan.sub_batches.size(), 1U);
+    for (const SequenceSlot slot : plan.closes) {
+      EXPECT_TRUE(at(slot).open) << "closes what is open";
+      at(slot) = {};
+    }
+    for (const SequenceOpen& open : plan.opens) {
+      Row& row = at(open.sequence);
+      EXPECT_FALSE(row.open) << "a slot is reused only after its close";
+      for (const SequenceSlot closed : plan.closes) EXPECT_NE(closed, open.sequence) << "P4";
+      row.open = true;
+      row.sampling = open.sampling;
+      row.outputs = open.output.size();
+      row.last = open.output.empty() ? -1 : open.output.back();
+      row.prompt = open.prompt;
+      row.tables.assign(bytes_.size(), {});
+    }
+    for (const PageGrant& grant : plan.grants) take(grant);
+    for (const PageRelease& release : plan.releases) {
+      auto& table = at(release.sequence).tables[static_cast<std::size_t>(release.group.value)];
+      for (std::int32_t i = 0; i < release.first_kept; ++i) table[static_cast<std::size_t>(i)] = -1;
+    }
+    rows_computed_ = 0;
+    for (const WorkItem& item : plan.sub_batches.front().items) work(item, result);
+    result.seconds = 1e-3 * static_cast<double>(rows_computed_) + 1e-4;
+    return result;
+  }
+
+  std::int64_t rows_computed() const { return rows_computed_; }
+  std::int32_t open_sequences() const {
+    return static_cast<std::int32_t>(std::ranges::count_if(rows_, [](const Row& row) { return row.open; }));
+  }
+
+ private:
+  struct Row {
+    bool open = false;
+    SamplingParams sampling;
+    std::vector<TokenId> prompt;
+    std::size_t outputs = 0;
+    TokenId last = -1;
+    std::vector<std::vector<std::int32_t>> tables;
+  };
+
+  Row& at(SequenceSlot slot) { return rows_.at(static_cast<std::size_t>(slot.value)); }
+
+  void take(const PageGrant& grant) {
+    const auto g = static_cast<std::size_t>(grant.group.value);
+    EXPECT_TRUE(at(grant.sequence).open);
+    EXPECT_EQ(grant.page.pool, grant.group.value);
+    auto& table = at(grant.sequence).tables[g];
+    if (table.size() <= static_cast<std::size_t>(grant.logical_page))
+      table.resize(static_cast<std::size_t>(grant.logical_page) + 1, -1);
+    table[static_cast<std::size_t>(grant.logical_page)] = grant.page.slot;
+    std::uint32_t& generation = generations_[g][grant.page.slot];
+    EXPECT_GE(grant.page.generation, generation) << "G2";
+    generation = grant.page.generation;
+  }
+
+  TokenId& place(const Row& row, std::size_t group, std::int64_t position) {
+    const std::int32_t slot = row.tables[group].at(static_cast<std::size_t>(position / kPageTokens));
+    EXPECT_GE(slot, 0) << "position " << position << " was given back";
+    return bytes_[group].at(static_cast<std::size_t>(slot) * kPageTokens +
+                            static_cast<std::size_t>(position % kPageTokens));
+  }
+
+  void work(const WorkItem& item, StepResult& result) {
+    Row& row = at(item.sequence);
+    EXPECT_TRUE(row.open);
+    std::vector<TokenId> tokens = item.tokens;
+    if (tokens.empty()) tokens.push_back(row.last);
+    std::uint64_t logits = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::int64_t position = item.start + static_cast<std::int64_t>(i);
+      for (std::size_t g = 0; g < bytes_.size(); ++g) place(row, g, position) = tokens[i];
+      ++rows_computed_;
+      const bool scored =
+          item.prompt_logprobs >= 0 && static_cast<std::size_t>(position) + 1 < row.prompt.size();
+      if (scored)
+        result.prompt_logprobs.push_back({item.sequence,
+                                          static_cast<std::int32_t>(position + 1),
+                                          row.prompt[static_cast<std::size_t>(position) + 1],
+                                          -1.0F,
+                                          {}});
+    }
+    if (!item.sample) return;
+    logits = model_.hash(item.start + item.count() - 1,
+                         [&](std::size_t g, std::int64_t position) { return place(row, g, position); });
+    row.last = model_.sample(logits, row.sampling, row.outputs++);
+    SampledToken token;
+    token.sequence = item.sequence;
+    token.id = row.last;
+    result.sampled.push_back(token);
+  }
+
+  FakeModel model_;
+  std::vector<Row> rows_;
+  std::vector<std::vector<TokenId>> bytes_;
+  std::vector<std::map<std::int32_t, std::uint32_t>> generations_;
+  std::uint64_t plans_ = 0;
+  std::int64_t rows_computed_ = 0;
+};
+
+}  // namespace shoal::engine

@@ -1,0 +1,142 @@
+// Drives a Scheduler against a FakeRank with two plans in flight and a clock of its own, and gathers what
+// each request was sent.
+
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "fake_rank.h"
+#include "fake_tokenizer.h"
+
+namespace shoal::engine {
+
+struct Received {
+  std::map<std::int32_t, std::string> text;
+  std::map<std::int32_t, std::vector<TokenId>> ids;
+  std::map<std::int32_t, FinishReason> finish;
+  std::map<std::int32_t, std::string> matched;
+  std::vector<PromptLogprobs> prompt_logprobs;
+  Usage usage;
+  Status error;
+  int lasts = 0;
+  int events_after_last = 0;
+};
+
+class SchedulerRig {
+ public:
+  struct Options {
+    std::vector<std::int32_t> windows = {0};
+    std::int32_t pages = 64;
+    std::int32_t context = 512;
+    std::int32_t max_sequences = 8;
+    std::int32_t fixed_chunk = 0;
+    std::int32_t vocabulary = 64;
+  };
+
+  explicit SchedulerRig(Options options) : options_(options) {
+    for (std::size_t g = 0; g < options.windows.size(); ++g)
+      model.groups.push_back({KvGroupId(static_cast<std::int32_t>(g)), {}, 1, 2, options.windows[g]});
+    model.vocabulary = options.vocabulary;
+    SchedulerOptions scheduler_options;
+    scheduler_options.kv_groups = model.groups;
+    scheduler_options.kv_pages.assign(options.windows.size(), options.pages);
+    scheduler_options.vocabulary = options.vocabulary;
+    scheduler_options.parameters = 100'000'000;
+    scheduler_options.context = std::min(options.context, options.pages * kPageTokens);
+    scheduler_options.max_sequences = options.max_sequences;
+    scheduler_options.batch.fixed_chunk = options.fixed_chunk;
+    scheduler.emplace(scheduler_options, std::make_shared<FakeTokenizer>(options.vocabulary));
+    rank.emplace(model, scheduler_options.kv_pages, sequence_slots(options.max_sequences));
+  }
+
+  std::uint64_t submit(GenerateRequest request) {
+    const std::uint64_t id = ++next_id_;
+    EXPECT_TRUE(validate(request, options_.vocabulary, context()).ok())
+        << validate(request, options_.vocabulary, context()).message();
+    received[id];
+    scheduler->submit(
+        RequestId(id), std::move(request), [this, id](OutputEvent&& event) { take(id, std::move(event)); },
+        time);
+    return id;
+  }
+
+  // Composes what may be composed, then answers the oldest plan. False where nothing was in flight.
+  bool step() {
+    while (auto plan = scheduler->compose(time)) plans.push_back(*std::move(plan));
+    EXPECT_LE(plans.size(), kPlansInFlight);
+    if (plans.empty()) return false;
+    const StepPlan plan = std::move(plans.front());
+    plans.pop_front();
+    if (on_plan) on_plan(plan);
+    StepResult result = rank->run(plan);
+    time += std::chrono::duration_cast<Clock::duration>(Seconds(result.seconds));
+    if (fail_next) {
+      result.error = *std::move(fail_next);
+      fail_next.reset();
+    }
+    scheduler->apply(std::move(result), time);
+    check_balance();
+    return true;
+  }
+
+  void run(int most = 100000) {
+    while (most-- > 0 && step()) {
+    }
+    EXPECT_GE(most, 0) << "still running";
+    EXPECT_TRUE(scheduler->idle());
+  }
+
+  void check_balance() {
+    for (const KvGroupStats& kv : scheduler->stats(time).kv)
+      ASSERT_EQ(kv.free + kv.cached + kv.held + kv.fenced, kv.capacity);
+  }
+
+  void expect_all_free_after_flush() {
+    for (const KvGroupStats& kv : scheduler->stats(time).kv) EXPECT_EQ(kv.free + kv.cached, kv.capacity);
+    scheduler->flush_cache();
+    for (const KvGroupStats& kv : scheduler->stats(time).kv) EXPECT_EQ(kv.free, kv.capacity);
+    EXPECT_EQ(rank->open_sequences(), 0);
+  }
+
+  std::int32_t context() const { return std::min(options_.context, options_.pages * kPageTokens); }
+
+  FakeModel model;
+  std::optional<Scheduler> scheduler;
+  std::optional<FakeRank> rank;
+  std::deque<StepPlan> plans;
+  std::map<std::uint64_t, Received> received;
+  std::optional<std::string> fail_next;
+  std::function<void(const StepPlan&)> on_plan;
+  TimePoint time = TimePoint{} + std::chrono::hours(1);
+
+ private:
+  void take(std::uint64_t id, OutputEvent&& event) {
+    Received& r = received.at(id);
+    if (r.lasts > 0) ++r.events_after_last;
+    r.text[event.choice] += event.text;
+    for (const TokenOutput& token : event.tokens) r.ids[event.choice].push_back(token.id);
+    for (auto& logprobs : event.prompt_logprobs) r.prompt_logprobs.push_back(std::move(logprobs));
+    if (event.finish) {
+      EXPECT_FALSE(r.finish.contains(event.choice)) << "a choice ends once";
+      r.finish[event.choice] = *event.finish;
+      r.matched[event.choice] = event.matched_stop;
+    }
+    if (event.last) {
+      ++r.lasts;
+      r.usage = event.usage;
+      r.error = event.error;
+    }
+  }
+
+  Options options_;
+  std::uint64_t next_id_ = 0;
+};
+
+}  // namespace shoal::engine
