@@ -172,7 +172,9 @@ void run_piece(const Call& call, const Block& block, const Piece& piece, float* 
   thread_local FloatScratch scratch;
   thread_local std::vector<std::int32_t> positions;
   const std::int32_t d = call.shape.head_dim;
-  const std::size_t q_floats = static_cast<std::size_t>(block.rows) * static_cast<std::size_t>(d);
+  const std::int32_t group_rows = call.kernels.group_rows;
+  const std::size_t q_floats = static_cast<std::size_t>((block.rows + group_rows - 1) / group_rows) *
+                               static_cast<std::size_t>(group_rows) * static_cast<std::size_t>(d);
   const std::size_t state_floats = static_cast<std::size_t>(block.rows) * static_cast<std::size_t>(d + 2);
   float* memory = scratch.at_least(q_floats + 2 * state_floats);
   positions.resize(kBlockRows);
@@ -183,7 +185,12 @@ void run_piece(const Call& call, const Block& block, const Piece& piece, float* 
     const std::int32_t head = block.first_head + row % block.group;
     positions[static_cast<std::size_t>(r)] = block.span->start + token;
     const float* q = call.q.row(block.span->first_row + token) + static_cast<std::int64_t>(head) * d;
-    for (std::int32_t i = 0; i < d; ++i) memory[r * d + i] = q[i] * call.q_factor;
+    float* packed =
+        memory + static_cast<std::ptrdiff_t>(r / group_rows) * group_rows * d + r % group_rows * 2;
+    for (std::int32_t i = 0; i < d; i += 2, packed += 2 * group_rows) {
+      packed[0] = q[i] * call.q_factor;
+      packed[1] = q[i + 1] * call.q_factor;
+    }
   }
   AttentionBlock task;
   task.q = memory;

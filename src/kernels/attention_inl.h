@@ -22,6 +22,8 @@ namespace {  // each including file has its own copy, built with its own flags
 // Rows that share one expanded vector of keys or values. 8 rows x 2 vectors = 16 of the 32 AVX-512 registers
 // for sums; AVX2 has 16 in all and takes 4 rows.
 inline constexpr int kMaxGroupRows = 8;
+template <typename V>
+inline constexpr int kGroupRows = V::kWidth == 8 ? 4 : kMaxGroupRows;
 
 // Which tokens of a page each row of a group sees.
 struct PageMask {
@@ -66,7 +68,8 @@ inline PageMask page_mask(const std::int32_t* positions, int rows, std::int32_t 
   return mask;
 }
 
-// scores[r][t] = q[r] . k[t] for the 32 tokens of a K tile. ahead: a tile to fetch meanwhile, or null.
+// scores[r][t] = q[r] . k[t] for the 32 tokens of a K tile. q: [head_dim / 2][kGroupRows][2]. ahead: a tile
+// to fetch meanwhile, or null.
 template <typename V, typename T, int R>
 inline void score_tokens(const float* q, std::int32_t head_dim, const T* k, const T* ahead,
                          float (*scores)[kPageTokens]) {
@@ -77,7 +80,8 @@ inline void score_tokens(const float* q, std::int32_t head_dim, const T* k, cons
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = V::zero();
     const T* tile = k + 2 * t;
-    for (std::int32_t d = 0; d < head_dim; d += 2, tile += 2 * kPageTokens) {
+    const float* pair = q;
+    for (std::int32_t d = 0; d < head_dim; d += 2, tile += 2 * kPageTokens, pair += 2 * kGroupRows<V>) {
       F even[2];
       F odd[2];
       V::load_pairs(tile, even[0], odd[0]);
@@ -89,8 +93,8 @@ inline void score_tokens(const float* q, std::int32_t head_dim, const T* k, cons
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const F x = V::set(q[r * head_dim + d]);
-        const F y = V::set(q[r * head_dim + d + 1]);
+        const F x = V::set(pair[2 * r]);
+        const F y = V::set(pair[2 * r + 1]);
         sums[r][0] = V::fma(x, even[0], sums[r][0]);
         sums[r][1] = V::fma(x, even[1], sums[r][1]);
         sums[r][0] = V::fma(y, odd[0], sums[r][0]);
@@ -105,30 +109,73 @@ inline void score_tokens(const float* q, std::int32_t head_dim, const T* k, cons
   }
 }
 
-// Turns a row's scores into weights relative to the page's maximum; m and l of the page for this row.
-template <typename V>
-inline void weigh_tokens(std::uint32_t bits, float cap_log2, float* scores, float& m, float& l) {
+// scores become softcapped scores in log2 units.
+template <typename V, int R>
+inline void cap_scores(float cap_log2, float (*scores)[kPageTokens]) {
+  for (int r = 0; r < R; ++r) {
+    for (int t = 0; t < kPageTokens; t += V::kWidth) {
+      V::store(scores[r] + t, V::mul(V::set(cap_log2), tanh_of<V>(V::load(scores[r] + t))));
+    }
+  }
+}
+
+// Turns scores into weights relative to each row's maximum over the page; m, l: [16], of the page. A row that
+// sees nothing gets -inf, 0 and weights of zero.
+template <typename V, int R, bool kWhole>
+inline void weigh_tokens(const PageMask& mask, float (*scores)[kPageTokens], float* m, float* l) {
   using F = typename V::F;
   constexpr int kVectors = kPageTokens / V::kWidth;
-  const bool whole = bits == 0xffffffffU;
-  F best = V::set(-__builtin_inff());
-  for (int i = 0; i < kVectors; ++i) {
-    F s = V::load(scores + i * V::kWidth);
-    if (cap_log2 != 0) s = V::mul(V::set(cap_log2), tanh_of<V>(s));
-    if (!whole) s = V::select(V::mask(bits >> (i * V::kWidth)), s, V::set(-__builtin_inff()));
-    V::store(scores + i * V::kWidth, s);
-    best = V::max(best, s);
+  const F lowest = V::set(-__builtin_inff());
+  F row[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    row[r] = lowest;
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) {
+      F s = V::load(scores[r] + i * V::kWidth);
+      if (!kWhole) {
+        s = V::select(V::mask(mask.bits[r] >> (i * V::kWidth)), s, lowest);
+        V::store(scores[r] + i * V::kWidth, s);
+      }
+      row[r] = V::max(row[r], s);
+    }
   }
-  m = V::reduce_max(best);
-  F sum = V::zero();
-  const F base = V::set(m);
-  for (int i = 0; i < kVectors; ++i) {
-    F p = exp2_of<V>(V::sub(V::load(scores + i * V::kWidth), base));
-    if (!whole) p = V::select(V::mask(bits >> (i * V::kWidth)), p, V::zero());
-    V::store(scores + i * V::kWidth, p);
-    sum = V::add(sum, p);
+  V::template max_of_rows<R>(row, m);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const F base = V::set(m[r]);
+    row[r] = V::zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) {
+      F p = exp2_of<V>(V::sub(V::load(scores[r] + i * V::kWidth), base));
+      if (!kWhole) p = V::select(V::mask(mask.bits[r] >> (i * V::kWidth)), p, V::zero());
+      V::store(scores[r] + i * V::kWidth, p);
+      row[r] = V::add(row[r], p);
+    }
   }
-  l = V::reduce_add(sum);
+  V::template add_of_rows<R>(row, l);
+}
+
+// Joins the sums of up to 16 rows: where bit r of `seen` is set, (m, l) take in (from_m, from_l), and what
+// was summed under either maximum counts keep and gain times from now on (one of the two is exactly 1).
+template <typename V>
+inline void fold_sums(int rows, std::uint32_t seen, float* m, float* l, const float* from_m,
+                      const float* from_l, float* keep, float* gain) {
+  for (int i = 0; i < rows; i += V::kWidth) {
+    const int n = rows - i;
+    const auto old_m = V::load_first(m + i, n);
+    const auto old_l = V::load_first(l + i, n);
+    const auto new_m = V::load_first(from_m + i, n);
+    const auto joint = V::max(old_m, new_m);
+    const auto a = exp2_of<V>(V::sub(old_m, joint));
+    const auto b = exp2_of<V>(V::sub(new_m, joint));
+    const auto sum = V::fma(old_l, a, V::mul(V::load_first(from_l + i, n), b));
+    const auto take = V::mask(seen >> i);
+    V::store_first(m + i, V::select(take, joint, old_m), n);
+    V::store_first(l + i, V::select(take, sum, old_l), n);
+    V::store_first(keep + i, a, n);
+    V::store_first(gain + i, b, n);
+  }
 }
 
 // o[r] = o[r] * keep[r] + (weights[r] . v) * gain[r] for N vectors of dimensions from `dim` on, of which
@@ -207,22 +254,6 @@ inline void add_values(const float (*weights)[kPageTokens], const PageMask& mask
   }
 }
 
-// How two partial sums join: into * keep + from * gain, one of the factors being exactly 1.
-struct FoldFactors {
-  float keep;
-  float gain;
-};
-
-template <typename V>
-inline FoldFactors fold_sums(float& m, float& l, float from_m, float from_l) {
-  const float joint = m > from_m ? m : from_m;
-  float pair[16] = {m - joint, from_m - joint};
-  for (int i = 0; i < 2; i += V::kWidth) V::store(pair + i, exp2_of<V>(V::load(pair + i)));
-  m = joint;
-  l = l * pair[0] + from_l * pair[1];
-  return {pair[0], pair[1]};
-}
-
 template <typename V, typename T, int R>
 void fold_page(const AttentionBlock& block, int row, std::int32_t page, const T* k, const T* v,
                const T* k_ahead, const T* v_ahead, AttentionState state) {
@@ -231,17 +262,20 @@ void fold_page(const AttentionBlock& block, int row, std::int32_t page, const T*
   const std::int32_t d = block.head_dim;
   alignas(64) float scores[R][kPageTokens];
   score_tokens<V, T, R>(block.q + static_cast<std::int64_t>(row) * d, d, k, k_ahead, scores);
-  float keep[R];
-  float gain[R];
-  for (int r = 0; r < R; ++r) {
-    if (mask.bits[r] == 0) continue;
-    float m;
-    float l;
-    weigh_tokens<V>(mask.bits[r], block.cap_log2, scores[r], m, l);
-    const FoldFactors factors = fold_sums<V>(state.m[row + r], state.l[row + r], m, l);
-    keep[r] = factors.keep;
-    gain[r] = factors.gain;
+  if (block.cap_log2 != 0) cap_scores<V, R>(block.cap_log2, scores);
+  alignas(64) float m[16];
+  alignas(64) float l[16];
+  if (mask.whole) {
+    weigh_tokens<V, R, true>(mask, scores, m, l);
+  } else {
+    weigh_tokens<V, R, false>(mask, scores, m, l);
   }
+  std::uint32_t seen = 0;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) seen |= (mask.bits[r] != 0 ? 1U : 0U) << r;
+  alignas(64) float keep[16];
+  alignas(64) float gain[16];
+  fold_sums<V>(R, seen, state.m + row, state.l + row, m, l, keep, gain);
   float* o = state.o + static_cast<std::int64_t>(row) * d;
   std::int32_t dim = 0;
   for (; dim + 2 * V::kWidth <= d; dim += 2 * V::kWidth) {
@@ -252,10 +286,24 @@ void fold_page(const AttentionBlock& block, int row, std::int32_t page, const T*
   }
 }
 
+template <int R>
+struct RowCount {
+  constexpr int operator()() const { return R; }
+};
+
+// f(RowCount<min(rows, kMost)>).
+template <int kMost, typename F>
+inline void with_rows(int rows, F&& f) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return with_rows<kMost - 1>(rows, f);
+  }
+  f(RowCount<kMost>{});
+}
+
 template <typename V, typename T>
 void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32_t page_end,
                 AttentionState state) {
-  constexpr int kRows = V::kWidth == 8 ? 4 : kMaxGroupRows;
+  constexpr int kRows = kGroupRows<V>;
   // Two pages ahead: 16 KiB of keys and values at head size 64, what a core has in flight from DRAM; further
   // is slower (measured).
   constexpr int kAhead = 2;
@@ -271,32 +319,9 @@ void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32
     const T* v_ahead = ahead ? tile(block.v_slab, page + kAhead) : nullptr;
     for (int row = 0; row < block.rows; row += kRows) {
       const int rows = block.rows - row;
-      switch (rows < kRows ? rows : kRows) {
-        case 1:
-          fold_page<V, T, 1>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        case 2:
-          fold_page<V, T, 2>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        case 3:
-          fold_page<V, T, 3>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        case 4:
-          fold_page<V, T, 4>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        case 5:
-          fold_page<V, T, 5>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        case 6:
-          fold_page<V, T, 6>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        case 7:
-          fold_page<V, T, 7>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-        default:
-          fold_page<V, T, 8>(block, row, page, k, v, k_ahead, v_ahead, state);
-          break;
-      }
+      with_rows<kRows>(rows, [&](auto count) {
+        fold_page<V, T, count()>(block, row, page, k, v, k_ahead, v_ahead, state);
+      });
       k_ahead = v_ahead = nullptr;  // asked for once
     }
   }
@@ -304,16 +329,23 @@ void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32
 
 template <typename V>
 void fold_states(std::int32_t rows, std::int32_t head_dim, AttentionState into, AttentionState from) {
-  for (std::int32_t r = 0; r < rows; ++r) {
+  for (std::int32_t row = 0; row < rows; row += 16) {
+    const int n = rows - row < 16 ? rows - row : 16;
     // Its sum is zero only where a row saw nothing: the maximum's own weight is 1. A NaN sum is not empty.
-    if (from.l[r] == 0) continue;
-    const FoldFactors factors = fold_sums<V>(into.m[r], into.l[r], from.m[r], from.l[r]);
-    float* a = into.o + static_cast<std::int64_t>(r) * head_dim;
-    const float* b = from.o + static_cast<std::int64_t>(r) * head_dim;
-    for (std::int32_t d = 0; d < head_dim; d += V::kWidth) {
-      const int n = head_dim - d;
-      const auto x = V::mul(V::load_first(b + d, n), V::set(factors.gain));
-      V::store_first(a + d, V::fma(V::load_first(a + d, n), V::set(factors.keep), x), n);
+    std::uint32_t seen = 0;
+    for (int r = 0; r < n; ++r) seen |= (from.l[row + r] == 0 ? 0U : 1U) << r;
+    float keep[16];
+    float gain[16];
+    fold_sums<V>(n, seen, into.m + row, into.l + row, from.m + row, from.l + row, keep, gain);
+    for (int r = 0; r < n; ++r) {
+      if (((seen >> r) & 1U) == 0) continue;
+      float* a = into.o + static_cast<std::int64_t>(row + r) * head_dim;
+      const float* b = from.o + static_cast<std::int64_t>(row + r) * head_dim;
+      for (std::int32_t d = 0; d < head_dim; d += V::kWidth) {
+        const int left = head_dim - d;
+        const auto x = V::mul(V::load_first(b + d, left), V::set(gain[r]));
+        V::store_first(a + d, V::fma(V::load_first(a + d, left), V::set(keep[r]), x), left);
+      }
     }
   }
 }
@@ -327,7 +359,7 @@ void round_to_bf16(const float* x, std::int64_t n, Bf16* out) {
 
 template <typename V>
 constexpr AttentionKernels make_attention_kernels() {
-  return {fold_pages<V, Bf16>, fold_pages<V, float>, fold_states<V>, round_to_bf16<V>};
+  return {kGroupRows<V>, fold_pages<V, Bf16>, fold_pages<V, float>, fold_states<V>, round_to_bf16<V>};
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace shoal::kernels {
 
 // Query rows of one KV head. A row is one query head at one token.
 struct AttentionBlock {
-  const float* q = nullptr;                 // [rows][head_dim], times scale (below)
+  // Times scale (below), in groups of AttentionKernels::group_rows: [groups][head_dim / 2][group_rows][2].
+  const float* q = nullptr;
   const std::int32_t* positions = nullptr;  // [rows], ascending
   std::int32_t rows = 0;
   std::int32_t head_dim = 0;
@@ -39,6 +40,8 @@ struct AttentionState {
 };
 
 struct AttentionKernels {
+  // Rows that share an expanded vector of keys or values.
+  std::int32_t group_rows;
   // Folds pages [page_begin, page_end) into state, left to right.
   void (*fold_pages_bf16)(const AttentionBlock& block, std::int32_t page_begin, std::int32_t page_end,
                           AttentionState state);

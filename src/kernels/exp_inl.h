@@ -10,23 +10,24 @@
 namespace shoal::kernels {
 namespace {  // each including file has its own copy, built with its own flags
 
-// 2^x. Relative error of the polynomial on [-0.5, 0.5] is 9.2e-9 (interpolation of (2^r - 1) / r at the six
-// Chebyshev nodes), so the result is within 1 ulp (6e-8) or so of the true value. Below 2^-126: zero.
+// 2^r on [-0.5, 0.5], relative error 9.2e-9: interpolation of (2^r - 1) / r at the six Chebyshev nodes.
 template <typename V>
-inline typename V::F exp2_of(typename V::F x) {
-  using F = typename V::F;
-  // NaN stands second and so passes the clamps.
-  x = V::min(V::set(V::kExponentMax), V::max(V::set(V::kExponentMin), x));
-  const F n = V::round(x);
-  const F r = V::sub(x, n);
-  F p = V::set(1.54531634e-4F);
+inline typename V::F exp2_fraction(typename V::F r) {
+  auto p = V::set(1.54531634e-4F);
   p = V::fma(p, r, V::set(1.33908633e-3F));
   p = V::fma(p, r, V::set(9.61808302e-3F));
   p = V::fma(p, r, V::set(5.55035695e-2F));
   p = V::fma(p, r, V::set(2.40226507e-1F));
   p = V::fma(p, r, V::set(6.93147182e-1F));
-  p = V::fma(p, r, V::set(1.0F));
-  return V::scale(p, n);
+  return V::fma(p, r, V::set(1.0F));
+}
+
+// 2^x for x <= 0, within about 1 ulp (6e-8). Below 2^-126: zero.
+template <typename V>
+inline typename V::F exp2_of(typename V::F x) {
+  x = V::max(V::set(V::kExponentMin), x);  // NaN stands second and so passes
+  const auto n = V::round(x);
+  return V::scale(exp2_fraction<V>(V::sub(x, n)), n);
 }
 
 // e^x. The multiple of ln 2 is taken off in two parts, the first with 12 low bits free, so that n * high is
@@ -41,15 +42,7 @@ inline typename V::F exp_of(typename V::F x) {
   const F n = V::round(V::mul(x, V::set(kLog2E)));
   F r = V::fma(n, V::set(-kLn2High), x);
   r = V::fma(n, V::set(-kLn2Low), r);
-  r = V::mul(r, V::set(kLog2E));
-  F p = V::set(1.54531634e-4F);
-  p = V::fma(p, r, V::set(1.33908633e-3F));
-  p = V::fma(p, r, V::set(9.61808302e-3F));
-  p = V::fma(p, r, V::set(5.55035695e-2F));
-  p = V::fma(p, r, V::set(2.40226507e-1F));
-  p = V::fma(p, r, V::set(6.93147182e-1F));
-  p = V::fma(p, r, V::set(1.0F));
-  return V::scale(p, n);
+  return V::scale(exp2_fraction<V>(V::mul(r, V::set(kLog2E))), n);
 }
 
 // tanh(x). Below 0.35 the odd Taylor series (next term 0.0036 x^12: 1.2e-8 relative), above it

@@ -72,6 +72,15 @@ struct VecAvx2 {
     return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
   }
 
+  template <int R>
+  static void max_of_rows(const F* x, float* out) {
+    reduce_rows<R>(x, out, [](auto a, auto b) { return max(a, b); });
+  }
+  template <int R>
+  static void add_of_rows(const F* x, float* out) {
+    reduce_rows<R>(x, out, [](auto a, auto b) { return add(a, b); });
+  }
+
   static void load_pairs(const Bf16* p, F& a, F& b) {
     split(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), a, b);
   }
@@ -104,6 +113,22 @@ struct VecAvx2 {
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
  private:
+  static __m128 add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
+  static __m128 max(__m128 a, __m128 b) { return _mm_max_ps(a, b); }
+  // Rows a, b, c, d to [a b c d] in each 128-bit lane: the lane's four as (0 + 2) + (1 + 3). Then lanes.
+  template <int R, typename Op>
+  static void reduce_rows(const F* x, float* out, Op op) {
+    static_assert(R <= 4);
+    const F a = x[0];
+    const F b = R > 1 ? x[R > 1 ? 1 : 0] : zero();
+    const F c = R > 2 ? x[R > 2 ? 2 : 0] : zero();
+    const F d = R > 3 ? x[R > 3 ? 3 : 0] : zero();
+    const __m256d ab = _mm256_castps_pd(op(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
+    const __m256d cd = _mm256_castps_pd(op(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)));
+    const F quads =
+        op(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)), _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
+    _mm_storeu_ps(out, op(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1)));
+  }
   static __m256i first(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

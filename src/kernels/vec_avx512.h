@@ -64,6 +64,15 @@ struct VecAvx512 {
     return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
   }
 
+  template <int R>
+  static void max_of_rows(const F* x, float* out) {
+    reduce_rows<R>(x, out, [](auto a, auto b) { return max(a, b); });
+  }
+  template <int R>
+  static void add_of_rows(const F* x, float* out) {
+    reduce_rows<R>(x, out, [](auto a, auto b) { return add(a, b); });
+  }
+
   static void load_pairs(const Bf16* p, F& a, F& b) { split(_mm512_loadu_si512(p), a, b); }
   static void load_pairs(const float* p, F& a, F& b) {
     split(_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16), a, b);
@@ -93,6 +102,24 @@ struct VecAvx512 {
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
  private:
+  // Rows a, b, c, d to [a b c d] in each 128-bit lane: the lane's four as (0 + 2) + (1 + 3).
+  template <typename Op>
+  static F quads(F a, F b, F c, F d, Op op) {
+    const __m512d ab = _mm512_castps_pd(op(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    const __m512d cd = _mm512_castps_pd(op(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+    return op(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+  }
+  // Lanes then join as (0 + 2) + (1 + 3) too. Rows 4 to 7 travel in the upper half.
+  template <int R, typename Op>
+  static void reduce_rows(const F* x, float* out, Op op) {
+    static_assert(R <= 8);
+    auto row = [&](int r) { return r < R ? x[r < R ? r : 0] : zero(); };
+    const F low = quads(row(0), row(1), row(2), row(3), op);
+    const F high = R > 4 ? quads(row(4), row(5), row(6), row(7), op) : low;
+    const F halves = op(_mm512_shuffle_f32x4(low, high, 0x44), _mm512_shuffle_f32x4(low, high, 0xee));
+    const F all = op(halves, _mm512_shuffle_f32x4(halves, halves, 0xb1));  // low low high high
+    _mm512_storeu_ps(out, _mm512_shuffle_f32x4(all, all, 0xd8));           // low high low high
+  }
   static __mmask16 first(int n) {
     return n <= 0 ? __mmask16{0} : static_cast<__mmask16>(n >= 16 ? 0xffffU : (1U << n) - 1);
   }

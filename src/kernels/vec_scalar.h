@@ -64,6 +64,16 @@ struct VecScalar {
   static F select(Mask m, F yes, F no) { return m ? yes : no; }
   static float reduce_max(F x) { return x; }
   static float reduce_add(F x) { return x; }
+  // Reduces R vectors at once, R <= 4 for kWidth 8 and R <= 8 else: out[r] = reduction of x[r], out [16]. The
+  // order inside a vector is the same for every r and R (not that of reduce_add).
+  template <int R>
+  static void max_of_rows(const F* x, float* out) {
+    for (int r = 0; r < R; ++r) out[r] = x[r];
+  }
+  template <int R>
+  static void add_of_rows(const F* x, float* out) {
+    for (int r = 0; r < R; ++r) out[r] = x[r];
+  }
 
   static void load_pairs(const Bf16* p, F& a, F& b) {
     a = bf16_to_f32(p[0]);
