@@ -19,6 +19,7 @@ struct Avx2 {
   // 4 rows of 16 outputs are 8 of 16 registers.
   static constexpr int kBlocks = 1;
   static constexpr int kMaxRows = 4;
+  static constexpr int kSharedRows = 4;
   static constexpr bool kSignedDot = true;
 
   static SHOAL_INLINE F zero_f() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -84,32 +85,27 @@ struct Avx2 {
     const I masked = bits(b, mask);
     return {_mm256_or_si256(a.low, masked.low), _mm256_or_si256(a.high, masked.high)};
   }
-  static SHOAL_INLINE __m256i four_codes(const std::int8_t* x) {
+  static SHOAL_INLINE I load_four(const std::int8_t* x) {
     std::int32_t four;
     __builtin_memcpy(&four, x, sizeof(four));
-    return _mm256_set1_epi32(four);
+    return set1(four);
   }
   static SHOAL_INLINE __m256i pairs_to_sums(__m256i acc, __m256i pairs) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   // Codes up to 63: 2 x 63 x 127 = 16,002 fits the 16-bit pair sums.
-  static SHOAL_INLINE I dot(I acc, I codes, const std::int8_t* x) {
-    const __m256i four = four_codes(x);
-    return {pairs_to_sums(acc.low, _mm256_maddubs_epi16(codes.low, four)),
-            pairs_to_sums(acc.high, _mm256_maddubs_epi16(codes.high, four))};
+  static SHOAL_INLINE I dot(I acc, I codes, I four) {
+    return {pairs_to_sums(acc.low, _mm256_maddubs_epi16(codes.low, four.low)),
+            pairs_to_sums(acc.high, _mm256_maddubs_epi16(codes.high, four.high))};
   }
   // |w| times x with w's sign: 2 x 128 x 127 = 32,512 still fits, 2 x 255 x 127 would saturate.
   static SHOAL_INLINE __m256i signed_pairs(__m256i codes, __m256i four) {
     const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(four, w));
   }
-  static SHOAL_INLINE I dot_signed(I acc, I codes, const std::int8_t* x) {
-    const __m256i four = four_codes(x);
-    return {pairs_to_sums(acc.low, signed_pairs(codes.low, four)),
-            pairs_to_sums(acc.high, signed_pairs(codes.high, four))};
-  }
-  static SHOAL_INLINE void prefetch(const std::byte* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  static SHOAL_INLINE I dot_signed(I acc, I codes, I four) {
+    return {pairs_to_sums(acc.low, signed_pairs(codes.low, four.low)),
+            pairs_to_sums(acc.high, signed_pairs(codes.high, four.high))};
   }
 };
 

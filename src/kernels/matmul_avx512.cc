@@ -15,6 +15,8 @@ struct Avx512 {
   // Two blocks share the broadcasts and give a core two streams; 8 rows x 2 blocks are 16 of 32 registers.
   static constexpr int kBlocks = 2;
   static constexpr int kMaxRows = 8;
+  // Two blocks x 4 rows of both sums and products are 16 registers; with 8 rows they would be all 32.
+  static constexpr int kSharedRows = 4;
   static constexpr bool kSignedDot = false;
 
   static SHOAL_INLINE F zero_f() { return _mm512_setzero_ps(); }
@@ -59,15 +61,13 @@ struct Avx512 {
     // a | (b & mask)
     return _mm512_ternarylogic_epi32(a, b, set1(static_cast<std::int32_t>(mask)), 0xf8);
   }
-  static SHOAL_INLINE I dot(I acc, I codes, const std::int8_t* x) {
+  static SHOAL_INLINE I load_four(const std::int8_t* x) {
     std::int32_t four;
     __builtin_memcpy(&four, x, sizeof(four));
-    return _mm512_dpbusd_epi32(acc, codes, set1(four));
+    return set1(four);
   }
-  static SHOAL_INLINE I dot_signed(I acc, I codes, const std::int8_t* x) { return dot(acc, codes, x); }
-  static SHOAL_INLINE void prefetch(const std::byte* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
-  }
+  static SHOAL_INLINE I dot(I acc, I codes, I four) { return _mm512_dpbusd_epi32(acc, codes, four); }
+  static SHOAL_INLINE I dot_signed(I acc, I codes, I four) { return dot(acc, codes, four); }
 };
 
 SHOAL_INLINE void quantise_block(const float* x, Q8Block& out) {

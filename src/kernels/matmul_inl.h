@@ -168,6 +168,15 @@ struct Sums {
   }
 };
 
+// By assembly: the compiler takes a function that only prefetches for one without effect and drops the call.
+SHOAL_INLINE void prefetch(const std::byte* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetcht0 %0" : : "m"(*p));
+#else
+  __builtin_prefetch(p);
+#endif
+}
+
 // Walks the steps of C neighbouring blocks. f(headers, steps, step index); end() at the end of each segment.
 template <class V, DType type, int C, typename F, typename End>
 SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f, End&& end) {
@@ -184,7 +193,7 @@ SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f,
         if (ahead >= a.block_bytes) ahead += a.block_bytes * (C - 1);
         unroll<C>([&](auto c) {
           for (int line = 0; line < step_bytes(type); line += 64)
-            V::prefetch(base + c * a.block_bytes + ahead + line);
+            prefetch(base + c * a.block_bytes + ahead + line);
         });
       }
       const std::byte* headers[C];
@@ -221,57 +230,73 @@ void f32_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
   sums.write(a, row, block * kBlockColumns);
 }
 
-template <class V, DType type, int R, int C>
-void int8_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
+// One step of R rows x blocks [first, first + C).
+template <class V, DType type, int R, int C, int first, class AllSums>
+SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* const* steps, const Q8Block* xs,
+                            std::int64_t x_stride, AllSums& sums) {
   constexpr bool is_signed = payload_bits(type) == 8 && V::kSignedDot;
   constexpr int offset_shift = log2_of(offset_of(type));
   constexpr int halves = scheme_of(type) == Scheme::kSuper ? 2 : 1;
   constexpr int groups = 8 / halves;
+  StepScales<V, type> scales[C];
+  unroll<C>([&](auto c) { scales[c].load(headers[first + c], steps[first + c]); });
+  unroll<halves>([&](auto half) {
+    typename V::I products[R][C];
+    unroll<R>([&](auto r) {
+      typename V::I start = V::zero_i();
+      if constexpr (!is_signed && offset_of(type) != 0) {
+        start = V::set1(xs[r * x_stride].neg_sum);
+        if constexpr (halves == 2) {
+          const typename V::I low = V::set1(xs[r * x_stride].neg_low);
+          start = half == 0 ? low : V::sub(start, low);
+        }
+        start = V::template shl<offset_shift>(start);
+      }
+      unroll<C>([&](auto c) { products[r][c] = start; });
+    });
+    unroll<groups>([&](auto i) {
+      constexpr int g = half * groups + i;
+      typename V::I codes[C];
+      unroll<C>([&](auto c) { codes[c] = code_group<V, type, g>(steps[first + c] + scale_bytes(type)); });
+      unroll<R>([&](auto r) {
+        const typename V::I four = V::load_four(xs[r * x_stride].q + 4 * g);
+        unroll<C>([&](auto c) {
+          if constexpr (is_signed) {
+            products[r][c] = V::dot_signed(products[r][c], codes[c], four);
+          } else {
+            products[r][c] = V::dot(products[r][c], codes[c], four);
+          }
+        });
+      });
+    });
+    unroll<R>([&](auto r) {
+      const Q8Block& xb = xs[r * x_stride];
+      unroll<C>([&](auto c) {
+        typename V::F t = V::mul(V::to_f(products[r][c]), half == 0 ? scales[c].first : scales[c].second);
+        if constexpr (offset_of(type) == 0) t = V::fma(scales[c].minimum, &xb.sum, t);
+        sums.now[r][first + c] = V::fma(t, &xb.scale, sums.now[r][first + c]);
+      });
+    });
+  });
+}
+
+template <class V, DType type, int R, int C>
+void int8_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
   const Q8Block* x = reinterpret_cast<const Q8Block*>(a.x) + row * a.steps;
   Sums<V, R, C> sums;
   sums.start();
   walk<V, type, C>(
       a, block, row == 0,
       [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step) {
-        const Q8Block* xs = x + step;
-        unroll<C>([&](auto c) {
-          StepScales<V, type> scales;
-          scales.load(headers[c], steps[c]);
-          const std::byte* payload = steps[c] + scale_bytes(type);
-          unroll<halves>([&](auto half) {
-            typename V::I products[R];
-            unroll<R>([&](auto r) {
-              if constexpr (is_signed || offset_of(type) == 0) {
-                products[r] = V::zero_i();
-              } else {
-                typename V::I start = V::set1(xs[r * a.steps].neg_sum);
-                if constexpr (halves == 2) {
-                  const typename V::I low = V::set1(xs[r * a.steps].neg_low);
-                  start = half == 0 ? low : V::sub(start, low);
-                }
-                products[r] = V::template shl<offset_shift>(start);
-              }
-            });
-            unroll<groups>([&](auto i) {
-              constexpr int g = half * groups + i;
-              const typename V::I codes = code_group<V, type, g>(payload);
-              unroll<R>([&](auto r) {
-                const std::int8_t* q = xs[r * a.steps].q + 4 * g;
-                if constexpr (is_signed) {
-                  products[r] = V::dot_signed(products[r], codes, q);
-                } else {
-                  products[r] = V::dot(products[r], codes, q);
-                }
-              });
-            });
-            unroll<R>([&](auto r) {
-              const Q8Block& xb = xs[r * a.steps];
-              typename V::F t = V::mul(V::to_f(products[r]), half == 0 ? scales.first : scales.second);
-              if constexpr (offset_of(type) == 0) t = V::fma(scales.minimum, &xb.sum, t);
-              sums.now[r][c] = V::fma(t, &xb.scale, sums.now[r][c]);
-            });
+        if constexpr (R <= V::kSharedRows) {
+          int8_step<V, type, R, C, 0>(headers, steps, x + step, a.steps, sums);
+        } else {
+          unroll<C>([&](auto c) {
+            int8_step<V, type, R, 1, c>(headers, steps, x + step, a.steps, sums);
+            // Keeps the compiler from holding the first block's broadcasts for the second: they would spill.
+            asm volatile("" ::: "memory");
           });
-        });
+        }
       },
       [&] { sums.fold(); });
   sums.write(a, row, block * kBlockColumns);
