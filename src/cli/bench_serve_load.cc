@@ -14,6 +14,7 @@
 #include <random>
 
 #include "core/clock.h"
+#include "wire/api_error.h"
 #include "wire/json.h"
 #include "wire/sse_reader.h"
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "wire/json.h"
+
 namespace shoal::wire {
 
 namespace {
@@ -93,6 +95,16 @@ HttpReply unauthorized_reply() {
   return error_reply(401, "authentication_error",
                      "the API key is missing or wrong: send Authorization: Bearer KEY",
                      {{"WWW-Authenticate", "Bearer"}}, {}, "invalid_api_key");
+}
+
+std::string error_message_of(std::string_view body) {
+  const auto document = JsonDocument::parse(body);
+  if (document.ok()) {
+    std::string_view message;
+    if (document->root()["error"]["message"].get_string().get(message) == simdjson::SUCCESS)
+      return std::string(message);
+  }
+  return std::string(body.substr(0, 200));
 }
 
 }  // namespace shoal::wire

@@ -33,4 +33,7 @@ std::string error_body(const Status& status);
 // 401 invalid_api_key.
 HttpReply unauthorized_reply();
 
+// The message in such a body that a server sent, or the start of the body where there is none.
+std::string error_message_of(std::string_view body);
+
 }  // namespace shoal::wire

@@ -26,7 +26,7 @@
 #include <thread>
 
 #include "core/clock.h"
-#include "wire/json.h"
+#include "wire/api_error.h"
 
 namespace shoal::wire {
 
@@ -272,16 +272,6 @@ Expected<Url> Url::parse(std::string_view text) {
 std::string Url::authority() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
                                              : fmt::format("[{}]:{}", host, port);
-}
-
-std::string error_message_of(std::string_view body) {
-  const auto document = JsonDocument::parse(body);
-  if (document.ok()) {
-    std::string_view message;
-    if (document->root()["error"]["message"].get_string().get(message) == simdjson::SUCCESS)
-      return std::string(message);
-  }
-  return std::string(body.substr(0, 200));
 }
 
 }  // namespace shoal::wire

@@ -82,7 +82,4 @@ class HttpClient {
   const std::unique_ptr<Impl> impl_;
 };
 
-// The message in an OpenAI error body, or the start of the body where there is none.
-std::string error_message_of(std::string_view body);
-
 }  // namespace shoal::wire

@@ -4,9 +4,8 @@
 // Thread-safety: none; one writer, one thread.
 // Ownership: appends to a string of the caller's.
 // Invariants: commas are its affair, nesting the caller's; what it writes is UTF-8 whatever the strings hold.
-// Why not nlohmann::json, which builds all else: the chunk of one token costs 0.2 us this way and 3 us that
-// way
-//   (tests/unit/wire/openai_response_test.cc measures both), on the thread that also serves the sockets.
+// Why not nlohmann::json, which builds all else: one token's chunk costs 0.2 us this way and 14 us that way
+//   (ChatStream.BuildsAChunkFasterThanATree prints both), once per token of every stream.
 
 #pragma once
 

@@ -22,7 +22,7 @@ Status append_part(JsonElement element, const std::string& path, bool first, std
   SHOAL_TRY(part.text("type", type));
   if (type != "text") {
     if (type.empty()) return field_error(part.path("type"), "is missing");
-    return unbuilt(part.path("type"), fmt::format("a part of type '{}'", type));
+    return unbuilt(part.path("type"), fmt::format("a part of type '{}'", clipped(type)));
   }
   const auto value = part.find("text");
   if (!value) return field_error(part.path("text"), "is missing");
@@ -159,7 +159,8 @@ Status read_tools(const JsonFields& body, ChatRequest& out) {
       const JsonFields fields(object, path);
       std::string type = "function";
       SHOAL_TRY(fields.text("type", type));
-      if (type != "function") return unbuilt(fields.path("type"), fmt::format("a tool of type '{}'", type));
+      if (type != "function")
+        return unbuilt(fields.path("type"), fmt::format("a tool of type '{}'", clipped(type)));
       SHOAL_ASSIGN(function, fields.object("function"));
       if (!function) return field_error(fields.path("function"), "is missing");
       std::string name;
@@ -204,7 +205,7 @@ Status refuse_other_modalities(const JsonFields& body) {
   if (element->get_array().get(list) != simdjson::SUCCESS) return field_error("modalities", "must be a list");
   for (const JsonElement item : list) {
     SHOAL_ASSIGN(text, json_text(item, "modalities"));
-    if (text != "text") return unbuilt("modalities", fmt::format("'{}'", text));
+    if (text != "text") return unbuilt("modalities", fmt::format("'{}'", clipped(text)));
   }
   return {};
 }

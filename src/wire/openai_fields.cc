@@ -127,6 +127,14 @@ bool asks_for_something(JsonElement element) {
 
 }  // namespace
 
+std::string clipped(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 40;
+  if (text.size() <= kMaxBytes) return std::string(text);
+  std::size_t end = kMaxBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
 Status unbuilt(const std::string& path, std::string_view what) {
   return {ErrorCode::kInvalidArgument, fmt::format("{}: {} is not supported", path, what), path};
 }
@@ -146,7 +154,7 @@ Status refuse_unbuilt(const JsonFields& body) {
   if (format) {
     std::string type;
     SHOAL_TRY(format->text("type", type));
-    if (type != "text") return unbuilt("response_format", fmt::format("the format '{}'", type));
+    if (type != "text") return unbuilt("response_format", fmt::format("the format '{}'", clipped(type)));
   }
   struct Field {
     std::string_view name;

@@ -17,6 +17,9 @@ Status read_common_fields(const JsonFields& body, CommonFields& out);
 // Refuses fields whose meaning is known and not built. Common to both endpoints.
 Status refuse_unbuilt(const JsonFields& body);
 
+// A client's own word in an error message: at most 40 bytes of it, cut between characters.
+std::string clipped(std::string_view text);
+
 Status unbuilt(const std::string& path, std::string_view what);
 
 // After every field has been read: what must hold between them.

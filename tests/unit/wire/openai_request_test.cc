@@ -265,6 +265,12 @@ TEST(ChatRequest, RefusesBodiesThatAreNoObject) {
   EXPECT_FALSE(parse_chat_request("\xff\xfe").ok());
 }
 
+TEST(ChatRequest, DoesNotEchoLongWords) {
+  const auto request = chat(fmt::format(R"("response_format":{{"type":"{}ä"}})", std::string(100'000, 'x')));
+  ASSERT_FALSE(request.ok());
+  EXPECT_LT(request.error().message().size(), 120U);
+}
+
 TEST(ChatRequest, TinyPositiveNumbersStayPositiveAsFloats) {
   const auto request = chat(R"("top_p":1e-300,"repetition_penalty":1e-300)");
   ASSERT_TRUE(request.ok());
