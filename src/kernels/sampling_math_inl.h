@@ -55,18 +55,25 @@ std::int64_t find(const float* x, std::int64_t n, float wanted) {
   return n;
 }
 
-// The high 32 bits of the complement of a vector of tokens' noise, as floats times 2^-32: a lower bound of
-// 1 - u up to the rounding of the conversion.
+// Walks over tokens a vector at a time. complement(): the high 32 bits of the complement of their noise, as
+// floats times 2^-32: a lower bound of 1 - u up to the rounding of the conversion.
 template <typename V>
-struct HashOneByOne {
-  static typename V::F complement(std::uint64_t key, std::int64_t token) {
+class HashOneByOne {
+ public:
+  explicit HashOneByOne(std::uint64_t key) : key_(key) {}
+  void advance() { token_ += V::kWidth; }
+  typename V::F complement() const {
     float high[V::kWidth];
     for (int i = 0; i < V::kWidth; ++i) {
-      const auto top = static_cast<std::uint32_t>(~noise_of(key, token + i) >> 32);
+      const auto top = static_cast<std::uint32_t>(~noise_of(key_, token_ + i) >> 32);
       high[i] = static_cast<float>(top) * 0x1p-32F;
     }
     return V::load(high);
   }
+
+ private:
+  std::uint64_t key_;
+  std::int64_t token_ = 0;
 };
 
 // -log(u) >= 1 - u, so gumbel(u) = -log(-log(u)) <= -log(1 - u): a token can beat `best` only if
@@ -76,18 +83,22 @@ template <typename V, typename Hash>
 Draw best_draw(const float* x, std::int64_t n, float factor, std::uint64_t key, Draw best) {
   // The smallest 1 - u is 2^-53: below e^-36.8 no token wins, whatever its bits.
   const auto hopeless = V::set(-37.0F);
-  for (std::int64_t i = 0; i < n; i += V::kWidth) {
-    // Covers the rounding of x * factor + gumbel and of everything here.
-    const float slack = 1e-4F + 4e-7F * (best.value < 0 ? -best.value : best.value);
-    const auto behind = V::sub(scaled_logits<V>(x, i, n, factor), V::set(best.value - slack));
-    if (V::less_equal_bits(hopeless, behind) == 0) continue;
-    std::uint32_t bits = V::less_equal_bits(Hash::complement(key, i), exp_of<V>(behind));
-    bits &= V::less_equal_bits(hopeless, behind);
+  // Slack covers the rounding of x * factor + gumbel and of everything here.
+  auto to_beat = [&] { return best.value - (1e-4F + 4e-7F * (best.value < 0 ? -best.value : best.value)); };
+  auto bound = V::set(to_beat());
+  Hash hash(key);
+  for (std::int64_t i = 0; i < n; i += V::kWidth, hash.advance()) {
+    const auto behind = V::sub(scaled_logits<V>(x, i, n, factor), bound);
+    const std::uint32_t hopeful = V::less_equal_bits(hopeless, behind);
+    if (hopeful == 0) continue;
+    std::uint32_t bits = hopeful & V::less_equal_bits(hash.complement(), exp_of<V>(behind));
+    if (bits == 0) continue;
     for (; bits != 0; bits &= bits - 1) {
       const auto id = static_cast<TokenId>(i + __builtin_ctz(bits));
       const float value = x[id] * factor + gumbel_from(noise_of(key, id));
       if (value > best.value || (value == best.value && id < best.id)) best = {id, value};
     }
+    bound = V::set(to_beat());
   }
   return best;
 }
