@@ -18,9 +18,9 @@ namespace shoal::engine {
 
 class OutputStream {
  public:
-  OutputStream(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, bool skip_special,
+  OutputStream(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, bool skip_special, bool continues,
                std::vector<std::string> stops)
-      : detokenizer_(std::move(tokenizer), skip_special), matcher_(std::move(stops)) {}
+      : detokenizer_(std::move(tokenizer), skip_special, continues), matcher_(std::move(stops)) {}
 
   // Appends to `text` what may be sent. Returns the stop string that matched, which ends the stream. Where
   // `may_stop` is false (min_tokens), stop strings are not looked for in this token's text.

@@ -118,8 +118,8 @@ void Scheduler::submit(RequestId id, GenerateRequest request, OutputSink sink, T
     sequence->prompt_tokens = record.usage.prompt_tokens;
     sequence->max_tokens = record.request.max_tokens;
     sequence->key = {options_.fingerprint, "", record.request.cache_salt};
-    sequence->stream =
-        std::make_unique<OutputStream>(tokenizer_, record.request.skip_special_tokens, record.request.stop);
+    sequence->stream = std::make_unique<OutputStream>(tokenizer_, record.request.skip_special_tokens,
+                                                      record.request.continues_prompt, record.request.stop);
     record.choices.push_back(sequence.get());
     Sequence* raw = sequence.get();
     sequences_.emplace(raw, std::move(sequence));

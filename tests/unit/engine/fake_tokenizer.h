@@ -27,8 +27,8 @@ class FakeTokenizer final : public tokenizer::Tokenizer {
     for (const char c : text) ids.push_back(c - 'a' + 1);
     return ids;
   }
-  std::unique_ptr<tokenizer::DecodeStream> decode_stream(bool) const override {
-    return std::make_unique<Stream>(*this);
+  std::unique_ptr<tokenizer::DecodeStream> decode_stream(bool skip_special, bool) const override {
+    return std::make_unique<Stream>(*this, skip_special);
   }
   int32_t vocab_size() const override { return vocabulary_; }
   std::optional<TokenId> bos() const override { return std::nullopt; }
@@ -37,13 +37,17 @@ class FakeTokenizer final : public tokenizer::Tokenizer {
   bool add_bos() const override { return false; }
   bool is_special(TokenId id) const override { return id == 0; }
   std::optional<TokenId> find(std::string_view) const override { return std::nullopt; }
+  std::string token_name(TokenId id) const override { return piece(id); }
+  bool cleans_up_spaces() const override { return false; }
   const std::string& chat_template() const override { return template_; }
 
  private:
   class Stream final : public tokenizer::DecodeStream {
    public:
-    explicit Stream(const FakeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    Stream(const FakeTokenizer& tokenizer, bool skip_special)
+        : tokenizer_(tokenizer), skip_special_(skip_special) {}
     void push(TokenId id, std::string& out) override {
+      if (skip_special_ && id == 0) return;
       held_ += tokenizer_.piece(id);
       if (held_ == "\xc3") return;
       // A lone half is no character.
@@ -59,6 +63,7 @@ class FakeTokenizer final : public tokenizer::Tokenizer {
 
    private:
     const FakeTokenizer& tokenizer_;
+    bool skip_special_;
     std::string held_;
   };
 
