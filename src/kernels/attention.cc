@@ -19,6 +19,10 @@ constexpr std::int32_t kSegmentPages = kAttentionSegment / kPageTokens;
 // Rows of one block: at head size 64 queries, segment and total sums take 3 x 16 KiB, of 2 MiB L2, and one
 // page's 8 KiB of keys and values is read from L1 for all of them.
 constexpr std::int32_t kBlockRows = 64;
+// Where a block is too large a part of the work to share, blocks get smaller, down to this: 16 rows take more
+// than a microsecond for a page's 8 KiB, so memory still keeps up. Only then are they cut by segments, whose
+// sums take room in a long context (16 rows, 128k tokens: 2 MiB at head size 64).
+constexpr std::int32_t kLeastBlockRows = 16;
 // A block is cut by segments where it is more than this part of a thread's share, so that threads end
 // together.
 constexpr std::int64_t kPiecesPerThread = 4;
@@ -87,28 +91,57 @@ std::int64_t pages_of(const Block& block, std::int32_t segment_begin, std::int32
          std::max(block.page_begin, segment_begin * kSegmentPages);
 }
 
-void list_blocks(const AttentionShape& shape, std::span<const AttentionSpan> spans,
-                 std::vector<Block>& blocks) {
-  blocks.clear();
+// Calls f(span, kv_head, first query head, query heads) for every KV head of every span.
+template <typename F>
+void for_heads(const AttentionShape& shape, std::span<const AttentionSpan> spans, F&& f) {
   for (const AttentionSpan& span : spans) {
     if (span.rows <= 0) continue;
-    assert(static_cast<std::int64_t>(span.slots.size()) * kPageTokens >= span.start + span.rows);
     for (std::int32_t head = 0; head < shape.query_heads;) {
       const std::int32_t kv_head = shape.kv_head_of[static_cast<std::size_t>(head)];
       std::int32_t end = head + 1;
       while (end < shape.query_heads && shape.kv_head_of[static_cast<std::size_t>(end)] == kv_head) ++end;
-      const std::int32_t group = end - head;
-      for (std::int32_t row = 0; row < span.rows * group; row += kBlockRows) {
-        Block block{&span, kv_head, head, group, row, std::min(kBlockRows, span.rows * group - row), 0, 0};
-        const std::int32_t first = span.start + row / group;
-        const std::int32_t last = span.start + (row + block.rows - 1) / group;
-        block.page_begin = shape.window > 0 ? std::max(0, first - shape.window + 1) / kPageTokens : 0;
-        block.page_end = last / kPageTokens + 1;
-        blocks.push_back(block);
-      }
+      f(span, kv_head, head, end - head);
       head = end;
     }
   }
+}
+
+// Rows of a block such that none is more than a piece's fair part, if kLeastBlockRows allows it.
+std::int32_t block_rows_for(const AttentionShape& shape, std::span<const AttentionSpan> spans, int threads) {
+  if (threads == 1) return kBlockRows;
+  auto pages = [](const AttentionSpan& span) {
+    return static_cast<std::int64_t>((span.start + span.rows - 1) / kPageTokens + 1);
+  };
+  std::int64_t total = 0;
+  for_heads(shape, spans, [&](const AttentionSpan& span, std::int32_t, std::int32_t, std::int32_t group) {
+    total += span.rows * group * pages(span);
+  });
+  for (std::int32_t block_rows = kBlockRows;; block_rows /= 2) {
+    std::int64_t longest = 0;
+    for_heads(shape, spans, [&](const AttentionSpan& span, std::int32_t, std::int32_t, std::int32_t group) {
+      longest = std::max(longest, std::min(block_rows, span.rows * group) * pages(span));
+    });
+    if (longest * threads * kPiecesPerThread <= total || block_rows <= kLeastBlockRows) return block_rows;
+  }
+}
+
+void list_blocks(const AttentionShape& shape, std::span<const AttentionSpan> spans, int threads,
+                 std::vector<Block>& blocks) {
+  blocks.clear();
+  const std::int32_t block_rows = block_rows_for(shape, spans, threads);
+  for_heads(shape, spans,
+            [&](const AttentionSpan& span, std::int32_t kv_head, std::int32_t head, std::int32_t group) {
+              assert(static_cast<std::int64_t>(span.slots.size()) * kPageTokens >= span.start + span.rows);
+              for (std::int32_t row = 0; row < span.rows * group; row += block_rows) {
+                Block block{&span, kv_head, head, group, row, std::min(block_rows, span.rows * group - row),
+                            0,     0};
+                const std::int32_t first = span.start + row / group;
+                const std::int32_t last = span.start + (row + block.rows - 1) / group;
+                block.page_begin = shape.window > 0 ? std::max(0, first - shape.window + 1) / kPageTokens : 0;
+                block.page_end = last / kPageTokens + 1;
+                blocks.push_back(block);
+              }
+            });
 }
 
 // Cuts blocks that are too long for a balanced end, gives those a place for partial sums (floats), and orders
@@ -270,8 +303,8 @@ void attention(const Context& context, const KvView& pool, const AttentionShape&
   // Grow-only, of the executor's thread: after the longest plan so far nothing is allocated.
   thread_local Work kept;
   Work& work = kept;
-  list_blocks(shape, spans, work.blocks);
   const int threads = context.pool == nullptr ? 1 : context.pool->size();
+  list_blocks(shape, spans, threads, work.blocks);
   float* partials = work.partials.at_least(cut_blocks(shape.head_dim, threads, work));
 
   std::int64_t cost = 0;
