@@ -36,15 +36,12 @@ class Hasher {
   std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
 };
 
-}  // namespace
-
-std::string Fingerprint::hex() const { return fmt::format("{:016x}{:016x}", high, low); }
-
-Fingerprint model_fingerprint(const GgufFile& file, std::string_view weight_type,
-                              std::string_view kv_layout) {
+Fingerprint fingerprint(std::span<const std::span<const std::byte>> descriptions,
+                        std::span<const ModelTensor> tensors, std::string_view weight_type,
+                        std::string_view kv_layout) {
   Hasher hasher;
-  hasher.add(file.header_bytes());
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const auto& description : descriptions) hasher.add(description);
+  for (const ModelTensor& tensor : tensors) {
     const std::size_t piece = std::min(kEnd, tensor.bytes.size());
     hasher.add(tensor.bytes.first(piece));
     hasher.add(tensor.bytes.last(piece));
@@ -52,6 +49,21 @@ Fingerprint model_fingerprint(const GgufFile& file, std::string_view weight_type
   hasher.add(weight_type);
   hasher.add(kv_layout);
   return hasher.digest();
+}
+
+}  // namespace
+
+std::string Fingerprint::hex() const { return fmt::format("{:016x}{:016x}", high, low); }
+
+Fingerprint model_fingerprint(const Checkpoint& model, std::string_view weight_type,
+                              std::string_view kv_layout) {
+  return fingerprint(model.descriptions(), model.tensors(), weight_type, kv_layout);
+}
+
+Fingerprint model_fingerprint(const GgufFile& file, std::string_view weight_type,
+                              std::string_view kv_layout) {
+  const std::span<const std::byte> description = file.header_bytes();
+  return fingerprint(std::span(&description, 1), file.tensors(), weight_type, kv_layout);
 }
 
 }  // namespace shoal::formats

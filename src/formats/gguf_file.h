@@ -15,7 +15,6 @@
 
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -29,7 +28,7 @@
 #include "core/expected.h"
 #include "core/mapped_file.h"
 #include "formats/gguf_value.h"
-#include "tensor/dtype.h"
+#include "formats/model_tensor.h"
 
 namespace shoal::formats {
 
@@ -38,18 +37,7 @@ struct GgufEntry {
   GgufValue value;
 };
 
-struct GgufTensor {
-  std::string_view name;
-  DType type = DType::kF32;
-  int n_dims = 0;
-  // In the file's order: dims[0] is the length of a row, the rest count rows. Unused ones are 1.
-  std::array<std::int64_t, 4> dims{1, 1, 1, 1};
-  std::span<const std::byte> bytes;
-
-  std::int64_t row_length() const { return dims[0]; }
-  std::int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
-  std::int64_t elements() const { return dims[0] * rows(); }
-};
+using GgufTensor = ModelTensor;
 
 // What came from a file, made fit for an error message: no control characters, cut after 80 bytes.
 std::string printable(std::string_view text);

@@ -6,262 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <span>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace shoal::formats {
 namespace {
-
-enum class Presence { kNever, kIfThere, kAlways };
-
-struct Architecture {
-  std::string_view name;
-  RopeStyle rope;
-  Presence attention_bias;
-  Presence qk_norm;
-};
-
-constexpr std::array kArchitectures = {
-    Architecture{"llama", RopeStyle::kInterleaved, Presence::kIfThere, Presence::kNever},
-    Architecture{"qwen2", RopeStyle::kHalfSplit, Presence::kAlways, Presence::kNever},
-    Architecture{"qwen3", RopeStyle::kHalfSplit, Presence::kIfThere, Presence::kAlways},
-};
-
-// Above every model there is, and small enough that no product of two overflows: 1M wide, 16M tokens.
-constexpr std::uint64_t kLargestLayers = 1024;
-constexpr std::uint64_t kLargestHeads = 4096;
-constexpr std::uint64_t kLargestHeadDim = 4096;
-constexpr std::uint64_t kLargestWidth = std::uint64_t{1} << 20;
-constexpr std::uint64_t kLargestFeedForward = std::uint64_t{1} << 22;
-constexpr std::uint64_t kLargestVocab = std::uint64_t{1} << 24;
-constexpr std::uint64_t kLargestContext = std::uint64_t{1} << 28;
-
-template <typename... Args>
-Status corrupt(const GgufFile& file, fmt::format_string<Args...> text, Args&&... args) {
-  return {ErrorCode::kCorrupt,
-          fmt::format("{}: {}", file.name(), fmt::format(text, std::forward<Args>(args)...))};
-}
-template <typename... Args>
-Status unsupported(const GgufFile& file, fmt::format_string<Args...> text, Args&&... args) {
-  return {ErrorCode::kUnsupported,
-          fmt::format("{}: {}", file.name(), fmt::format(text, std::forward<Args>(args)...))};
-}
-
-// Reads the keys of one architecture: `key("block_count")` is "llama.block_count".
-class Keys {
- public:
-  Keys(const GgufFile& file, std::string architecture)
-      : file_(file), prefix_(std::move(architecture) + ".") {}
-
-  std::string key(std::string_view suffix) const { return prefix_ + std::string(suffix); }
-  bool has(std::string_view suffix) const { return file_.has(key(suffix)); }
-
-  // An integer in [1, largest].
-  Expected<std::int64_t> count(std::string_view suffix, std::uint64_t largest) const {
-    SHOAL_ASSIGN(value, file_.get_uint(key(suffix)));
-    return in_range(suffix, value, 1, largest);
-  }
-  Expected<std::int64_t> count(std::string_view suffix, std::uint64_t largest, std::int64_t fallback) const {
-    if (!has(suffix)) return fallback;
-    return count(suffix, largest);
-  }
-  // An integer in [0, largest], 0 where absent.
-  Expected<std::int64_t> count_or_zero(std::string_view suffix, std::uint64_t largest) const {
-    SHOAL_ASSIGN(value, file_.get_uint(key(suffix), 0));
-    return in_range(suffix, value, 0, largest);
-  }
-  // A finite number in (0, largest].
-  Expected<double> positive(std::string_view suffix, double largest) const {
-    SHOAL_ASSIGN(value, file_.get_float(key(suffix)));
-    if (!(value > 0.0 && value <= largest)) {
-      return corrupt(file_, "{} is {}, a number above 0 and up to {} is expected", key(suffix), value,
-                     largest);
-    }
-    return value;
-  }
-  Expected<double> positive(std::string_view suffix, double largest, double fallback) const {
-    if (!has(suffix)) return fallback;
-    return positive(suffix, largest);
-  }
-
- private:
-  Expected<std::int64_t> in_range(std::string_view suffix, std::uint64_t value, std::uint64_t least,
-                                  std::uint64_t largest) const {
-    if (value < least || value > largest) {
-      return corrupt(file_, "{} is {}, expected is {} to {}", key(suffix), value, least, largest);
-    }
-    return static_cast<std::int64_t>(value);
-  }
-
-  const GgufFile& file_;
-  std::string prefix_;
-};
-
-bool present(Presence presence, const GgufFile& file, std::string_view tensor) {
-  if (presence == Presence::kIfThere) return file.tensor(tensor) != nullptr;
-  return presence == Presence::kAlways;
-}
-
-Status refuse_what_is_not_built(const GgufFile& file, const Keys& keys) {
-  SHOAL_ASSIGN(parts, file.get_uint("split.count", 1));
-  if (parts > 1)
-    return unsupported(file, "one of {} parts of a split model; merge them into one file first", parts);
-  SHOAL_ASSIGN(experts, file.get_uint(keys.key("expert_count"), 0));
-  if (experts > 0) return unsupported(file, "a mixture of {} experts, which cannot be served yet", experts);
-  SHOAL_ASSIGN(causal, file.get_bool(keys.key("attention.causal"), true));
-  if (!causal)
-    return unsupported(file, "attention is not causal: an embedding model, which cannot be served");
-  return {};
-}
-
-Status read_dimensions(const GgufFile& file, const Keys& keys, ModelMetadata& model) {
-  SHOAL_ASSIGN(layers, keys.count("block_count", kLargestLayers));
-  SHOAL_ASSIGN(dim, keys.count("embedding_length", kLargestWidth));
-  SHOAL_ASSIGN(heads, keys.count("attention.head_count", kLargestHeads));
-  SHOAL_ASSIGN(kv_heads, keys.count("attention.head_count_kv", kLargestHeads, heads));
-  SHOAL_ASSIGN(ffn_dim, keys.count("feed_forward_length", kLargestFeedForward));
-  SHOAL_ASSIGN(context, keys.count("context_length", kLargestContext));
-  SHOAL_ASSIGN(rms_eps, keys.positive("attention.layer_norm_rms_epsilon", 1.0));
-  if (heads % kv_heads != 0) {
-    return corrupt(file, "{} is {}, which is not a multiple of the {} KV heads",
-                   keys.key("attention.head_count"), heads, kv_heads);
-  }
-  if (!keys.has("attention.key_length") && dim % heads != 0) {
-    return corrupt(file, "{} is {}, which {} heads cannot share evenly", keys.key("embedding_length"), dim,
-                   heads);
-  }
-  SHOAL_ASSIGN(head_dim, keys.count("attention.key_length", kLargestHeadDim, dim / heads));
-  SHOAL_ASSIGN(value_dim, keys.count("attention.value_length", kLargestHeadDim, head_dim));
-  if (value_dim != head_dim) {
-    return unsupported(file, "keys are {} wide and values {}; only equal widths can be served", head_dim,
-                       value_dim);
-  }
-  if (head_dim % 2 != 0 || head_dim > static_cast<std::int64_t>(kLargestHeadDim)) {
-    return corrupt(file, "a head is {} wide; an even number up to {} is expected", head_dim, kLargestHeadDim);
-  }
-  model.layers = layers;
-  model.dim = dim;
-  model.heads = heads;
-  model.kv_heads = kv_heads;
-  model.head_dim = head_dim;
-  model.ffn_dim = ffn_dim;
-  model.context = context;
-  model.rms_eps = rms_eps;
-  return {};
-}
-
-// The embedding's rows decide, then the key, then the tokenizer; those that are there must agree.
-Status read_vocab(const GgufFile& file, const Keys& keys, ModelMetadata& model) {
-  const GgufTensor* embedding = file.tensor("token_embd.weight");
-  SHOAL_ASSIGN(by_key, keys.count_or_zero("vocab_size", kLargestVocab));
-  const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
-  const auto by_tokens = tokens == nullptr ? std::uint64_t{0} : tokens->count();
-  if (by_tokens > kLargestVocab) return corrupt(file, "the tokenizer has {} tokens", by_tokens);
-
-  model.vocab = embedding != nullptr ? embedding->rows() : by_key;
-  if (model.vocab == 0) model.vocab = static_cast<std::int64_t>(by_tokens);
-  if (model.vocab < 1 || model.vocab > static_cast<std::int64_t>(kLargestVocab)) {
-    return corrupt(file, "the vocabulary has {} tokens, expected is 1 to {}", model.vocab, kLargestVocab);
-  }
-  if (by_key != 0 && by_key != model.vocab) {
-    return corrupt(file, "{} is {}, but token_embd.weight has {} rows", keys.key("vocab_size"), by_key,
-                   model.vocab);
-  }
-  if (by_tokens != 0 && static_cast<std::int64_t>(by_tokens) != model.vocab) {
-    return corrupt(file, "the tokenizer has {} tokens, but the model's vocabulary {}", by_tokens,
-                   model.vocab);
-  }
-  return {};
-}
-
-Expected<std::vector<float>> read_rope_factors(const GgufFile& file, const GgufTensor& tensor,
-                                               std::int64_t dims) {
-  if (tensor.type != DType::kF32 || tensor.n_dims != 1 || tensor.dims[0] != dims / 2) {
-    return corrupt(file, "tensor 'rope_freqs.weight' is {} of {} elements, f32 of {} is expected",
-                   dtype_name(tensor.type), tensor.elements(), dims / 2);
-  }
-  std::vector<float> factors(static_cast<std::size_t>(dims / 2));
-  std::memcpy(factors.data(), tensor.bytes.data(), tensor.bytes.size());
-  for (const float factor : factors) {
-    if (!(std::isfinite(factor) && factor > 0.0F)) {
-      return corrupt(file, "tensor 'rope_freqs.weight' holds {}, which divides a frequency", factor);
-    }
-  }
-  return factors;
-}
-
-Status read_yarn(const Keys& keys, ModelMetadata& model) {
-  SHOAL_ASSIGN(original, keys.count("rope.scaling.original_context_length", kLargestContext, model.context));
-  SHOAL_ASSIGN(attn, keys.positive("rope.scaling.attn_factor", 1e3, 1.0));
-  SHOAL_ASSIGN(attn_yarn, keys.positive("rope.scaling.yarn_attn_factor", 1e3, attn));
-  SHOAL_ASSIGN(fast, keys.positive("rope.scaling.yarn_beta_fast", 1e6, 32.0));
-  SHOAL_ASSIGN(slow, keys.positive("rope.scaling.yarn_beta_slow", 1e6, 1.0));
-  model.rope.original_context = original;
-  model.rope.attn_factor = attn_yarn;
-  model.rope.beta_fast = fast;
-  model.rope.beta_slow = slow;
-  return {};
-}
-
-Status read_rope(const GgufFile& file, const Keys& keys, ModelMetadata& model) {
-  RopeSettings& rope = model.rope;
-  SHOAL_ASSIGN(base, keys.positive("rope.freq_base", 1e12, 10000.0));
-  SHOAL_ASSIGN(dims, keys.count("rope.dimension_count", kLargestHeadDim, model.head_dim));
-  if (dims % 2 != 0 || dims > model.head_dim) {
-    return corrupt(file, "{} is {}; an even number up to the head's {} is expected",
-                   keys.key("rope.dimension_count"), dims, model.head_dim);
-  }
-  rope.freq_base = base;
-  rope.dims = dims;
-
-  // Older writers had one key for linear scaling alone.
-  SHOAL_ASSIGN(old_linear, keys.positive("rope.scale_linear", 1e4, 1.0));
-  SHOAL_ASSIGN(type, file.get_string(keys.key("rope.scaling.type"), old_linear == 1.0 ? "none" : "linear"));
-  SHOAL_ASSIGN(factor, keys.positive("rope.scaling.factor", 1e4, old_linear));
-  if (type == "linear" || type == "yarn") {
-    rope.scaling = type == "linear" ? RopeScaling::kLinear : RopeScaling::kYarn;
-    rope.factor = factor;
-  } else if (type != "none") {
-    return unsupported(file, "rope scaling '{}'; known are none, linear, yarn and llama3's factors",
-                       printable(type));
-  }
-  if (rope.scaling == RopeScaling::kYarn) SHOAL_TRY(read_yarn(keys, model));
-
-  const GgufTensor* factors = file.tensor("rope_freqs.weight");
-  if (factors == nullptr) return {};
-  if (rope.scaling != RopeScaling::kNone) {
-    return unsupported(file, "rope scaling '{}' together with rope_freqs.weight", type);
-  }
-  SHOAL_ASSIGN(values, read_rope_factors(file, *factors, dims));
-  rope.factors = std::move(values);
-  rope.scaling = RopeScaling::kLlama3;
-  return {};
-}
-
-Status read_windows(const GgufFile& file, const Keys& keys, ModelMetadata& model) {
-  SHOAL_ASSIGN(window, keys.count_or_zero("attention.sliding_window", kLargestContext));
-  model.windows.assign(static_cast<std::size_t>(model.layers), window);
-  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
-  if (window == 0 || !keys.has(kPattern)) return {};
-  // Either one flag per layer, or n: every n-th layer sees all.
-  if (const auto flags = file.find(keys.key(kPattern))->as_bools()) {
-    if (flags->size() != model.windows.size()) {
-      return corrupt(file, "{} has {} entries for {} layers", keys.key(kPattern), flags->size(),
-                     model.layers);
-    }
-    for (std::size_t i = 0; i < flags->size(); ++i) {
-      if (!(*flags)[i]) model.windows[i] = 0;
-    }
-    return {};
-  }
-  SHOAL_ASSIGN(period, keys.count(kPattern, kLargestLayers));
-  for (std::int64_t i = period - 1; i < model.layers; i += period)
-    model.windows[static_cast<std::size_t>(i)] = 0;
-  return {};
-}
 
 std::string layer_tensor(std::int64_t layer, std::string_view suffix) {
   return fmt::format("blk.{}.{}", layer, suffix);
@@ -271,23 +22,31 @@ std::string shape_text(std::span<const std::int64_t> dims) {
   return fmt::format("[{}]", fmt::join(dims, ", "));
 }
 
-Status check_tensor(const GgufFile& file, const TensorNeed& need) {
-  const GgufTensor* tensor = file.tensor(need.name);
-  if (tensor == nullptr) return corrupt(file, "tensor '{}' is missing", need.name);
+template <typename... Args>
+Status refuse(ErrorCode code, const std::string& file, fmt::format_string<Args...> text, Args&&... args) {
+  return {code, fmt::format("{}: {}", file, fmt::format(text, std::forward<Args>(args)...))};
+}
+
+Status check_tensor(const TensorTable& tensors, const TensorNeed& need) {
+  const ModelTensor* tensor = tensors.find(need.name);
+  const std::string name = tensors.spelled(need.name);
+  if (tensor == nullptr) return refuse(ErrorCode::kCorrupt, tensors.model(), "tensor '{}' is missing", name);
+  const std::string& file = tensors.file_of(*tensor);
   std::array<std::int64_t, 4> wanted{1, 1, 1, 1};
   std::copy(need.dims.begin(), need.dims.end(), wanted.begin());
   if (tensor->dims != wanted) {
-    return corrupt(file, "tensor '{}' has the shape {}, expected is {}", need.name,
-                   shape_text(std::span(tensor->dims).first(static_cast<std::size_t>(tensor->n_dims))),
-                   shape_text(need.dims));
+    return refuse(ErrorCode::kCorrupt, file, "tensor '{}' has the shape {}, expected is {}", name,
+                  shape_text(std::span(tensor->dims).first(static_cast<std::size_t>(tensor->n_dims))),
+                  shape_text(need.dims));
   }
   if (!weight_type_supported(tensor->type)) {
-    return unsupported(file, "tensor '{}' is {}, a type that cannot be served", need.name,
-                       dtype_name(tensor->type));
+    return refuse(ErrorCode::kUnsupported, file, "tensor '{}' is {}, a type that cannot be served", name,
+                  dtype_name(tensor->type));
   }
   if (need.dims.size() == 1 && is_quantised(tensor->type)) {
-    return unsupported(file, "tensor '{}' is a vector in {}; f32, f16 or bf16 is expected", need.name,
-                       dtype_name(tensor->type));
+    return refuse(ErrorCode::kUnsupported, file,
+                  "tensor '{}' is a vector in {}; f32, f16 or bf16 is expected", name,
+                  dtype_name(tensor->type));
   }
   return {};
 }
@@ -313,49 +72,18 @@ void add_layer_needs(const ModelMetadata& m, std::int64_t layer, std::vector<Ten
   }
   add("attn_output.weight", {q, m.dim}, ModelPart::kAttention);
   if (m.attention_output_bias) add("attn_output.bias", {m.dim}, ModelPart::kAttention);
+  if (m.post_norms) add("post_attention_norm.weight", {m.dim}, ModelPart::kNorm);
   add("ffn_norm.weight", {m.dim}, ModelPart::kNorm);
   add("ffn_gate.weight", {m.dim, m.ffn_dim}, ModelPart::kFeedForward);
   add("ffn_up.weight", {m.dim, m.ffn_dim}, ModelPart::kFeedForward);
   add("ffn_down.weight", {m.ffn_dim, m.dim}, ModelPart::kFeedForward);
+  if (m.post_norms) add("post_ffw_norm.weight", {m.dim}, ModelPart::kNorm);
 }
 
 }  // namespace
 
 bool ModelMetadata::has_sliding_window() const {
   return std::any_of(windows.begin(), windows.end(), [](std::int64_t window) { return window > 0; });
-}
-
-std::string known_architectures() {
-  std::vector<std::string_view> names;
-  names.reserve(kArchitectures.size());
-  for (const Architecture& a : kArchitectures) names.push_back(a.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-Expected<ModelMetadata> read_model_metadata(const GgufFile& file) {
-  SHOAL_ASSIGN(name, file.get_string("general.architecture"));
-  const auto architecture = std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                                         [&](const Architecture& a) { return a.name == name; });
-  if (architecture == kArchitectures.end()) {
-    return unsupported(file, "architecture '{}' cannot be served; known are {}", printable(name),
-                       known_architectures());
-  }
-  const Keys keys(file, std::string(name));
-  ModelMetadata model;
-  model.architecture = std::string(name);
-  SHOAL_ASSIGN(title, file.get_string("general.name", ""));
-  model.name = std::string(title);
-  model.rope.style = architecture->rope;
-  SHOAL_TRY(refuse_what_is_not_built(file, keys));
-  SHOAL_TRY(read_dimensions(file, keys, model));
-  SHOAL_TRY(read_vocab(file, keys, model));
-  SHOAL_TRY(read_rope(file, keys, model));
-  SHOAL_TRY(read_windows(file, keys, model));
-  model.tied_embeddings = file.tensor("output.weight") == nullptr;
-  model.attention_bias = present(architecture->attention_bias, file, "blk.0.attn_q.bias");
-  model.attention_output_bias = file.tensor("blk.0.attn_output.bias") != nullptr;
-  model.qk_norm = present(architecture->qk_norm, file, "blk.0.attn_q_norm.weight");
-  return model;
 }
 
 std::vector<TensorNeed> needed_tensors(const ModelMetadata& model) {
@@ -379,29 +107,38 @@ bool weight_type_supported(DType type) {
     case DType::kQ5_0:
     case DType::kQ5_1:
     case DType::kQ8_0:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
       return true;
     default:
       return false;
   }
 }
 
-Status check_model_tensors(const GgufFile& file, const ModelMetadata& model) {
+Status check_model_tensors(const TensorTable& tensors, const ModelMetadata& model) {
   const std::vector<TensorNeed> needs = needed_tensors(model);
-  std::unordered_map<std::string_view, const TensorNeed*> wanted;
+  std::unordered_set<std::string_view> wanted;
   for (const TensorNeed& need : needs) {
-    SHOAL_TRY(check_tensor(file, need));
-    wanted.emplace(need.name, &need);
+    SHOAL_TRY(check_tensor(tensors, need));
+    wanted.insert(need.name);
   }
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const ModelTensor& tensor : tensors.tensors()) {
     if (tensor.name != "rope_freqs.weight" && !wanted.contains(tensor.name)) {
-      return unsupported(file, "tensor '{}' has no place in a {} model of {} layers", printable(tensor.name),
-                         model.architecture, model.layers);
+      return refuse(ErrorCode::kUnsupported, tensors.file_of(tensor),
+                    "tensor '{}' has no place in a {} model of {} layers", tensors.spelled(tensor.name),
+                    model.architecture, model.layers);
     }
   }
   return {};
+}
+
+Status check_model_tensors(const GgufFile& file, const ModelMetadata& model) {
+  return check_model_tensors(TensorTable::of(file), model);
 }
 
 std::vector<float> llama3_rope_factors(std::int64_t dims, double freq_base, double factor, double low_freq,

@@ -19,9 +19,13 @@ std::string_view model_part_name(ModelPart part) {
 }
 
 ModelSummary summarise(const GgufFile& file, const ModelMetadata& model) {
+  return summarise(TensorTable::of(file), model);
+}
+
+ModelSummary summarise(const TensorTable& tensors, const ModelMetadata& model) {
   ModelSummary out;
   for (const TensorNeed& need : needed_tensors(model)) {
-    const GgufTensor* tensor = file.tensor(need.name);
+    const ModelTensor* tensor = tensors.find(need.name);
     if (tensor == nullptr) continue;
     const auto bytes = static_cast<std::int64_t>(tensor->bytes.size());
     for (Weight* weight : {&out.parts[static_cast<std::size_t>(need.part)],

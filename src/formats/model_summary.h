@@ -1,7 +1,7 @@
 // What a model weighs and where: parameters and bytes by part and by type, for `shoal inspect` and planning.
 //
 // Thread-safety: values and pure functions.
-// Units: parameters are elements, bytes are those of the file.
+// Units: parameters are elements, bytes are those of the files.
 
 #pragma once
 
@@ -34,7 +34,8 @@ struct ModelSummary {
 
 std::string_view model_part_name(ModelPart part);
 
-// The file must have passed check_model_tensors.
+// The tensors must have passed check_model_tensors.
+ModelSummary summarise(const TensorTable& tensors, const ModelMetadata& model);
 ModelSummary summarise(const GgufFile& file, const ModelMetadata& model);
 
 }  // namespace shoal::formats

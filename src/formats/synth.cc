@@ -197,6 +197,7 @@ ModelMetadata synth_metadata(const SynthShape& shape) {
   }
   model.windows.assign(static_cast<std::size_t>(shape.layers), 0);
   model.tied_embeddings = shape.tied;
+  model.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   model.attention_bias = shape.architecture == "qwen2";
   model.qk_norm = shape.architecture == "qwen3";
   return model;

@@ -1,0 +1,36 @@
+#include "formats/checkpoint.h"
+
+#include "formats/checkpoint_readers.h"
+
+namespace shoal::formats {
+
+Expected<Checkpoint> Checkpoint::open(const std::filesystem::path& model) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(model, ignored)) return HfCheckpointReader::read(model);
+  return GgufCheckpointReader::read(model);
+}
+
+std::uint64_t Checkpoint::file_bytes() const {
+  std::uint64_t sum = 0;
+  for (const File& file : files_) {
+    sum += std::visit([](const auto& f) { return static_cast<std::uint64_t>(f.file_bytes()); }, file);
+  }
+  return sum;
+}
+
+std::vector<std::span<const std::byte>> Checkpoint::descriptions() const {
+  std::vector<std::span<const std::byte>> out;
+  if (!config_.empty()) out.push_back(std::as_bytes(std::span(config_.data(), config_.size())));
+  for (const File& file : files_) {
+    out.push_back(std::visit([](const auto& f) { return f.header_bytes(); }, file));
+  }
+  return out;
+}
+
+void Checkpoint::drop(const ModelTensor& tensor) const {
+  const File& file = files_[static_cast<std::size_t>(tensor.file)];
+  if (const auto* gguf = std::get_if<GgufFile>(&file)) return gguf->drop(tensor);
+  std::get<SafetensorsFile>(file).drop(tensor.bytes);
+}
+
+}  // namespace shoal::formats
