@@ -167,6 +167,37 @@ TEST(Attention, OneDeepRowIsCutOverThreadsWithTheSameBits) {
   }
 }
 
+TEST(Attention, ADeepRowBesideAPromptIsSharedWithTheSameBits) {
+  const Heads heads{.head_dim = 32, .kv_head_of = {0, 0, 1, 1}};
+  const Tokens deep(heads, 2000, 14);
+  const Tokens prompt(heads, 90, 15);
+  for (const Isa isa : isas()) {
+    if (isa == Isa::kScalar) continue;
+    const std::vector<float> deep_alone = run_sequence(on(isa), heads, deep, 2000);
+    const std::vector<float> prompt_alone = run_sequence(on(isa), heads, prompt, 90);
+    Pool pages(heads, 80, 6);
+    const std::vector<std::int32_t> deep_slots = pages.take(2000);
+    const std::vector<std::int32_t> prompt_slots = pages.take(90);
+    const AttentionSpan all{0, 2000, 0, deep_slots};
+    const std::vector<AttentionSpan> spans = {{0, 90, 0, prompt_slots}, {90, 1, 1999, deep_slots}};
+    write_kv(on(isa), pages.view(), heads.shape(), {&all, 1}, deep.k_rows(0, 2000), deep.v_rows(0, 2000));
+    write_kv(on(isa), pages.view(), heads.shape(), {spans.data(), 1}, prompt.k_rows(0, 90),
+             prompt.v_rows(0, 90));
+    std::vector<float> q = prompt.q;
+    q.insert(q.end(), deep.q.end() - deep.q_columns, deep.q.end());
+    for (const int threads : {1, 2, 3}) {
+      ThreadPool pool({.threads = threads, .pin = false});
+      std::vector<float> got(q.size(), kNan);
+      attention(on(isa, &pool), pages.view(), heads.shape(), spans, {q.data(), 91, deep.q_columns},
+                {got.data(), 91, deep.q_columns});
+      EXPECT_TRUE(same_bits(std::span(got).first(prompt_alone.size()), prompt_alone)) << threads;
+      EXPECT_TRUE(same_bits(std::span(got).subspan(prompt_alone.size()),
+                            std::span(deep_alone).last(static_cast<std::size_t>(deep.q_columns))))
+          << threads;
+    }
+  }
+}
+
 TEST(Attention, OtherSequencesBesideChangeNothing) {
   const Heads heads{.head_dim = 40};
   const std::vector<std::int32_t> lengths = {1, 290, 33, 64, 5};
