@@ -261,7 +261,9 @@ void fold_page(const AttentionBlock& block, int row, std::int32_t page, const T*
   if (mask.any_begin >= mask.any_end) return;
   const std::int32_t d = block.head_dim;
   alignas(64) float scores[R][kPageTokens];
-  score_tokens<V, T, R>(block.q + static_cast<std::int64_t>(row) * d, d, k, k_ahead, scores);
+  constexpr int kRows = kGroupRows<V>;
+  const float* q = block.q + static_cast<std::int64_t>(row / kRows) * kRows * d + 2 * (row % kRows);
+  score_tokens<V, T, R>(q, d, k, k_ahead, scores);
   if (block.cap_log2 != 0) cap_scores<V, R>(block.cap_log2, scores);
   alignas(64) float m[16];
   alignas(64) float l[16];
@@ -291,13 +293,15 @@ struct RowCount {
   constexpr int operator()() const { return R; }
 };
 
-// f(RowCount<min(rows, kMost)>).
+// f(RowCount<n>) with the most rows <= `rows` that has code of its own: 8, 4, 3, 2 or 1 (each costs some 6
+// KiB of code and seconds of compile time). Gives n.
 template <int kMost, typename F>
-inline void with_rows(int rows, F&& f) {
+inline int with_rows(int rows, F&& f) {
   if constexpr (kMost > 1) {
-    if (rows < kMost) return with_rows<kMost - 1>(rows, f);
+    if (rows < kMost) return with_rows<(kMost > 4 ? 4 : kMost - 1)>(rows, f);
   }
   f(RowCount<kMost>{});
+  return kMost;
 }
 
 template <typename V, typename T>
@@ -317,9 +321,8 @@ void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32
     const bool ahead = page + kAhead < block.page_end;
     const T* k_ahead = ahead ? tile(block.k_slab, page + kAhead) : nullptr;
     const T* v_ahead = ahead ? tile(block.v_slab, page + kAhead) : nullptr;
-    for (int row = 0; row < block.rows; row += kRows) {
-      const int rows = block.rows - row;
-      with_rows<kRows>(rows, [&](auto count) {
+    for (int row = 0; row < block.rows;) {
+      row += with_rows<kRows>(block.rows - row, [&](auto count) {
         fold_page<V, T, count()>(block, row, page, k, v, k_ahead, v_ahead, state);
       });
       k_ahead = v_ahead = nullptr;  // asked for once
