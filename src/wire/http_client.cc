@@ -125,7 +125,9 @@ asio::awaitable<Status> exchange(const Running& running) {
   if (running.callbacks.on_head) running.callbacks.on_head(parser.get().result_int(), headers_of(parser));
 
   std::array<char, kReadBytes> bytes;
-  parser.eager(true);
+  // An eager parser goes on reading after a chunk to see the next one's head, and so hands it over one chunk
+  // late.
+  parser.eager(false);
   while (!parser.is_done()) {
     parser.get().body().data = bytes.data();
     parser.get().body().size = bytes.size();

@@ -3,10 +3,12 @@
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_future.hpp>
 
 #include <fmt/format.h>
 
 #include <condition_variable>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -47,7 +49,8 @@ struct HttpServer::Impl {
   void accept();
   void admit(tcp::socket socket, std::size_t loop, bool refused);
   void accept_failed();
-  // On every loop: refuse what is still being accepted, then end the connections, now or after their answers.
+  // On every loop: ends the connections, now or after their answers. Returns when every loop has seen to it;
+  // what was accepted earlier was posted earlier, so no connection slips past.
   void end_connections(bool now);
   bool wait_until_empty(std::chrono::milliseconds patience);
 
@@ -151,12 +154,13 @@ bool HttpServer::shutdown(std::chrono::milliseconds drain) {
   if (impl.stopped || impl.threads.empty()) return true;
   impl.stopped = true;
 
-  asio::post(impl.loops[0]->context, [&impl] {
-    error_code ignored;
-    impl.acceptor->close(ignored);
-    impl.accept_timer->cancel();
-    impl.end_connections(false);
-  });
+  asio::post(impl.loops[0]->context, asio::use_future([&impl] {
+               error_code ignored;
+               impl.acceptor->close(ignored);
+               impl.accept_timer->cancel();
+             }))
+      .wait();
+  impl.end_connections(false);
   const bool drained = impl.wait_until_empty(drain);
   if (!drained) {
     impl.end_connections(true);
@@ -169,16 +173,19 @@ bool HttpServer::shutdown(std::chrono::milliseconds drain) {
 }
 
 void HttpServer::Impl::end_connections(bool now) {
+  const auto end = [now](HttpLoop& loop) {
+    loop.draining = true;
+    const std::vector<HttpConnection*> connections(loop.connections.begin(), loop.connections.end());
+    for (HttpConnection* connection : connections) {
+      // Closing one may run a user's callback and frees others only through their own events, never here.
+      now ? connection->close() : connection->drain();
+    }
+  };
+  std::vector<std::future<void>> seen;
   for (const auto& loop : loops) {
-    asio::post(loop->context, [&loop = *loop, now] {
-      loop.draining = true;
-      const std::vector<HttpConnection*> connections(loop.connections.begin(), loop.connections.end());
-      for (HttpConnection* connection : connections) {
-        // Closing one may run a user's callback and free others only through their own events, never here.
-        now ? connection->close() : connection->drain();
-      }
-    });
+    seen.push_back(asio::post(loop->context, asio::use_future([&end, &loop = *loop] { end(loop); })));
   }
+  for (const auto& done : seen) done.wait();
 }
 
 bool HttpServer::Impl::wait_until_empty(std::chrono::milliseconds patience) {

@@ -85,6 +85,30 @@ TEST_F(HttpClientTest, StreamsEventsAndCutsWhenTold) {
   EXPECT_TRUE(refused.message().ends_with("answered 429: too busy")) << refused.message();
 }
 
+TEST_F(HttpClientTest, HandsOverEachPieceBeforeTheNextIsSent) {
+  std::promise<ResponsePtr> begun;
+  server.route("GET", "/paced", [&begun](HttpRequest, ResponsePtr response) {
+    response->begin_stream(200, kSseContentType);
+    begun.set_value(std::move(response));
+  });
+  start();
+  std::atomic<int> received{0};
+  std::atomic<bool> ended{false};
+  client.start(call("/paced"), {nullptr,
+                                [&](std::string_view bytes) {
+                                  received += static_cast<int>(bytes.size());
+                                  return true;
+                                },
+                                [&](const Status&) { ended = true; }});
+  const ResponsePtr writer = begun.get_future().get();
+  for (int i = 1; i <= 5; ++i) {
+    writer->write("data: x\n\n");
+    EXPECT_TRUE(eventually([&] { return received == 9 * i; })) << i;
+  }
+  writer->end();
+  EXPECT_TRUE(eventually([&] { return ended.load(); }));
+}
+
 TEST_F(HttpClientTest, EveryWaitEnds) {
   start();
   HttpCall hang = call("/hang");
