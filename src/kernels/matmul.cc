@@ -9,6 +9,7 @@
 #include "kernels/matmul_kernels.h"
 #include "kernels/pack.h"
 #include "tensor/buffer.h"
+#include "tensor/half.h"
 
 namespace shoal::kernels {
 namespace {
@@ -16,8 +17,8 @@ namespace {
 using Matrix = PackedMatrix::Impl;
 
 // The form in which a kernel takes activations.
-enum class Form : std::uint8_t { kF32, kQ8 };
-constexpr int kForms = 2;
+enum class Form : std::uint8_t { kF32, kQ8, kBf16Rows, kBf16Tiles };
+constexpr int kForms = 4;
 
 struct Choice {
   Form form = Form::kF32;
@@ -37,11 +38,20 @@ Choice int8_choice(DType type, Isa isa) {
   return {Form::kQ8, int8_kernel_scalar(type), "int8 scalar"};
 }
 
+// Rows from which a pass of AMX is faster than the vector kernels on the same weights.
+constexpr std::int64_t amx_from_rows(DType type) { return type == DType::kBF16 ? 4 : 16; }
+
 // In strict mode the answer must not depend on `rows`.
 Choice choose(const Matrix& m, const Context& context, std::int64_t rows) {
-  (void)rows;
-  if (is_quantised(m.type) && context.activations == Activations::kAuto)
-    return int8_choice(m.type, context.isa);
+  const bool rounds = is_quantised(m.type) || m.type == DType::kBF16;
+  if (context.activations == Activations::kF32 || !rounds) return f32_choice(m.type, context.isa);
+  if (!context.strict && context.isa == Isa::kAmx && rows >= amx_from_rows(m.type)) {
+    return {Form::kBf16Tiles, amx_kernel(m.type), "amx bf16"};
+  }
+  if (is_quantised(m.type)) return int8_choice(m.type, context.isa);
+  if (context.isa >= Isa::kAvx512 && has_bf16_dot()) {
+    return {Form::kBf16Rows, bf16_kernel_avx512bf16(m.type), "bf16 dot"};
+  }
   return f32_choice(m.type, context.isa);
 }
 
@@ -52,8 +62,17 @@ std::size_t row_bytes_of(Form form, const Matrix& m) {
       return steps * kStepInputs * sizeof(float);
     case Form::kQ8:
       return steps * sizeof(Q8Block);
+    case Form::kBf16Rows:
+    case Form::kBf16Tiles:
+      return steps * kStepInputs * sizeof(Bf16);
   }
   return 0;
+}
+
+// Tiles hold 16 rows whether there are so many or not.
+std::size_t form_bytes(Form form, const Matrix& m, std::int64_t rows) {
+  const std::int64_t held = form == Form::kBf16Tiles ? (rows + 15) / 16 * 16 : rows;
+  return row_bytes_of(form, m) * static_cast<std::size_t>(held);
 }
 
 void convert_f32_row(const Matrix& m, const float* x, float* out) {
@@ -74,8 +93,8 @@ QuantiseRow quantiser(Isa isa) {
 // A row below this is converted where it is: handing it over costs as much as 8 Ki elements take.
 constexpr std::int64_t kSerialElements = 8192;
 // Rows that pass over the weights together: their activations, at most 1 MiB, stay in L2 beside the panel.
+// (AMX takes K in passes of its own, and so always kAmxRows.)
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-constexpr std::int64_t kChunkRows = 256;
 
 template <typename F>
 void run_on(const Context& context, bool parallel, F&& f) {
@@ -90,10 +109,10 @@ void run_on(const Context& context, bool parallel, F&& f) {
 
 struct MatmulScratch::Impl {
   Buffer forms[kForms];
+  Buffer amx;  // kAmxScratchBytes a thread
 
   // Grows only. Null where memory is out.
-  std::byte* form(Form which, std::size_t bytes) {
-    Buffer& buffer = forms[static_cast<int>(which)];
+  static std::byte* at_least(Buffer& buffer, std::size_t bytes) {
     if (buffer.size() < bytes) {
       auto larger = Buffer::allocate(bytes, "activations");
       if (!larger) return nullptr;
@@ -108,15 +127,18 @@ MatmulScratch::~MatmulScratch() = default;
 
 namespace {
 
-// Brings rows of x into `form`. Each row is converted by one thread alone, so its bits depend on nothing
-// else.
-void convert(const Context& context, const Matrix& m, Form form, MatrixView<const float> x, std::byte* out) {
+const RowSegment* row_segments(const Matrix& m) {
+  static_assert(sizeof(RowSegment) == sizeof(Segment));
+  return reinterpret_cast<const RowSegment*>(m.segments.data());
+}
+
+// Each row is brought into its form by one thread alone, so its bits depend on nothing else.
+void convert_rows(const Context& context, const Matrix& m, Form form, MatrixView<const float> x,
+                  std::byte* out) {
   const std::size_t stride = row_bytes_of(form, m);
   const QuantiseRow quantise = quantiser(context.isa);
   const int threads =
       context.pool != nullptr && x.rows * x.columns > kSerialElements ? context.pool->size() : 1;
-  static_assert(sizeof(RowSegment) == sizeof(Segment));
-  const auto* segments = reinterpret_cast<const RowSegment*>(m.segments.data());
   run_on(context, threads > 1, [&](int thread) {
     const PairRange range = pairs_of_thread(x.rows, threads, thread);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
@@ -124,8 +146,44 @@ void convert(const Context& context, const Matrix& m, Form form, MatrixView<cons
       if (form == Form::kF32) {
         convert_f32_row(m, x.row(r), reinterpret_cast<float*>(to));
       } else {
-        quantise(x.row(r), segments, static_cast<std::int64_t>(m.segments.size()),
+        quantise(x.row(r), row_segments(m), static_cast<std::int64_t>(m.segments.size()),
                  reinterpret_cast<Q8Block*>(to));
+      }
+    }
+  });
+}
+
+// bf16, in rows (groups of one row) or in tiles of 16. Step by step over the rows of a group: writing row by
+// row, 64 bytes every KiB, takes 25 times as long.
+void convert_bf16(const Context& context, const Matrix& m, Form form, MatrixView<const float> x,
+                  std::byte* out) {
+  const std::int64_t group_rows = form == Form::kBf16Tiles ? 16 : 1;
+  const std::int64_t group_bytes = group_rows * m.steps * 64;
+  const std::int64_t groups = (x.rows + group_rows - 1) / group_rows;
+  // Few rows are shared out by steps as well.
+  constexpr std::int64_t kSlice = 64;
+  const std::int64_t slices = (m.steps + kSlice - 1) / kSlice;
+  const int threads =
+      context.pool != nullptr && x.rows * x.columns > kSerialElements ? context.pool->size() : 1;
+  run_on(context, threads > 1, [&](int thread) {
+    const PairRange range = pairs_of_thread(groups * slices, threads, thread);
+    for (std::int64_t item = range.begin; item < range.end; ++item) {
+      const std::int64_t group = item / slices;
+      const std::int64_t step = item % slices * kSlice;
+      const std::int64_t step_end = std::min(step + kSlice, m.steps);
+      Bf16Rows rows;
+      rows.x = x.row(group * group_rows);
+      rows.x_stride = x.stride;
+      rows.rows = std::min(group_rows, x.rows - group * group_rows);
+      rows.segments = row_segments(m);
+      rows.segment_count = static_cast<std::int64_t>(m.segments.size());
+      rows.out = out + group * group_bytes;
+      rows.row_bytes = 64;
+      rows.step_bytes = 64 * group_rows;
+      round_rows_avx512bf16(rows, step, step_end);
+      for (std::int64_t s = step; s < step_end && rows.rows < group_rows; ++s) {
+        std::memset(rows.out + s * rows.step_bytes + rows.rows * 64, 0,
+                    static_cast<std::size_t>(64 * (group_rows - rows.rows)));
       }
     }
   });
@@ -148,12 +206,22 @@ bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, Matrix
     const Form form = choose(m, context, total_rows).form;
     const std::byte*& ready = forms[static_cast<int>(form)];
     if (ready != nullptr) continue;
-    std::byte* space = scratch.form(form, row_bytes_of(form, m) * static_cast<std::size_t>(x.rows));
+    std::byte* space =
+        MatmulScratch::Impl::at_least(scratch.forms[static_cast<int>(form)], form_bytes(form, m, x.rows));
     if (space == nullptr) return false;
-    convert(context, m, form, x, space);
+    if (form == Form::kBf16Rows || form == Form::kBf16Tiles) {
+      convert_bf16(context, m, form, x, space);
+    } else {
+      convert_rows(context, m, form, x, space);
+    }
     ready = space;
   }
   const int threads = context.pool != nullptr ? context.pool->size() : 1;
+  std::byte* amx = nullptr;
+  if (forms[static_cast<int>(Form::kBf16Tiles)] != nullptr) {
+    amx = MatmulScratch::Impl::at_least(scratch.amx, static_cast<std::size_t>(threads * kAmxScratchBytes));
+    if (amx == nullptr) return false;
+  }
   run_on(context, threads > 1, [&](int thread) {
     for (const MatmulTarget& target : targets) {
       const Matrix& m = target.weights->impl();
@@ -165,6 +233,8 @@ bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, Matrix
       args.runs = m.runs.data();
       args.run_count = static_cast<std::int64_t>(m.runs.size());
       args.steps = m.steps;
+      args.step_at = m.step_at.data();
+      args.header_at = m.header_at.data();
       args.pair_begin = range.begin;
       args.pair_end = range.end;
       args.x = forms[static_cast<int>(choice.form)];
@@ -172,10 +242,29 @@ bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, Matrix
       args.y = target.y.row(first_row);
       args.y_stride = target.y.stride;
       args.columns = m.rows;
+      args.scratch = amx != nullptr ? amx + thread * kAmxScratchBytes : nullptr;
       choice.kernel(args);
     }
   });
   return true;
+}
+
+}  // namespace
+
+namespace {
+
+// As many rows as may pass over the weights at once, then evened out over the passes that takes.
+std::int64_t chunk_rows(const Context& context, std::span<const MatmulTarget> targets, std::int64_t rows) {
+  std::int64_t most = kAmxRows;
+  for (const MatmulTarget& target : targets) {
+    const Matrix& m = target.weights->impl();
+    const Form form = choose(m, context, rows).form;
+    if (form == Form::kBf16Tiles) continue;
+    most = std::min(most, static_cast<std::int64_t>(kChunkBytes / row_bytes_of(form, m)));
+  }
+  most = std::max<std::int64_t>(most / 32 * 32, 32);
+  const std::int64_t passes = (rows + most - 1) / most;
+  return ((rows + passes - 1) / passes + 31) / 32 * 32;
 }
 
 }  // namespace
@@ -190,9 +279,7 @@ std::string PackedMatrix::kernel_names(const Context& context) const {
 void matmul(const Context& context, MatmulScratch& scratch, MatrixView<const float> x,
             std::span<const MatmulTarget> targets) {
   if (x.rows <= 0 || targets.empty()) return;
-  const std::size_t row_bytes = row_bytes_of(Form::kF32, targets.front().weights->impl());
-  const std::int64_t rows_at_once =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(kChunkBytes / row_bytes) / 8 * 8, 32, kChunkRows);
+  const std::int64_t rows_at_once = chunk_rows(context, targets, x.rows);
   for (std::int64_t row = 0; row < x.rows; row += rows_at_once) {
     const std::int64_t rows = std::min(rows_at_once, x.rows - row);
     if (!multiply_chunk(context, scratch.impl(), {x.row(row), rows, x.columns, x.stride}, targets, row,

@@ -50,14 +50,18 @@ struct PanelArgs {
   std::int64_t steps = 0;
   std::int64_t pair_begin = 0;
   std::int64_t pair_end = 0;
-  // Activations in the path's form: f32 [rows][steps * 32], Q8Block [rows][steps], or bf16 tiles
-  // [rows / 16][steps][16][32].
+  // Where in a block each step and its run's header start; steps entries each. For kernels that do not walk
+  // the runs from the start.
+  const std::uint32_t* step_at = nullptr;
+  const std::uint32_t* header_at = nullptr;
+  // Activations in the path's form: f32 [rows][steps * 32], Q8Block [rows][steps], bf16 [rows][steps * 32],
+  // or bf16 tiles [ceil(rows / 16)][steps][16][32] whose surplus rows are zeros.
   const std::byte* x = nullptr;
   std::int64_t rows = 0;
   float* y = nullptr;
   std::int64_t y_stride = 0;
   std::int64_t columns = 0;      // of y
-  std::byte* scratch = nullptr;  // this thread's own, kThreadScratchBytes, for AMX
+  std::byte* scratch = nullptr;  // kAmxScratchBytes of this thread's own, aligned to 64
 };
 
 using PanelKernel = void (*)(const PanelArgs&);
@@ -76,5 +80,28 @@ void quantise_row_avx2(const float* x, const RowSegment* segments, std::int64_t 
 PanelKernel f32_kernel_avx512(DType type);
 PanelKernel int8_kernel_avx512(DType type);
 void quantise_row_avx512(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
+
+// bf16 weights by VDPBF16PS; x in bf16 rows.
+PanelKernel bf16_kernel_avx512bf16(DType type);
+
+// Rounds rows [0, rows) of x (row stride x_stride) to bf16, steps [step_begin, step_end) only. Row r of step
+// s goes to out + r * row_bytes + s * step_bytes, 64 bytes; the tail of a segment's last step is zeros.
+struct Bf16Rows {
+  const float* x = nullptr;
+  std::int64_t x_stride = 0;
+  std::int64_t rows = 0;
+  const RowSegment* segments = nullptr;
+  std::int64_t segment_count = 0;
+  std::byte* out = nullptr;
+  std::int64_t row_bytes = 0;
+  std::int64_t step_bytes = 0;
+};
+void round_rows_avx512bf16(const Bf16Rows& args, std::int64_t step_begin, std::int64_t step_end);
+
+// bf16 tiles, weights unpacked to bf16 on their way; x in bf16 tiles, at most kAmxRows rows at once.
+inline constexpr std::int64_t kAmxRows = 256;
+// Two blocks of unpacked weights, 16 KiB each, and 32 x 32 sums for every 32 rows.
+inline constexpr std::int64_t kAmxScratchBytes = 2 * 16384 + kAmxRows / 32 * 4096;
+PanelKernel amx_kernel(DType type);
 
 }  // namespace shoal::kernels

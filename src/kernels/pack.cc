@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/quantise.h"
+
 namespace shoal::kernels {
 namespace {
 
@@ -17,19 +19,28 @@ Status check_sources(std::span<const WeightSource> stacked, std::span<const std:
   if (stacked.empty())
     return Status(ErrorCode::kInvalidArgument, "a packed matrix needs at least one source");
   const WeightSource& first = stacked.front();
-  if (!can_pack(first.type)) {
+  const DType target = first.target();
+  if (!can_pack(target)) {
     return Status(ErrorCode::kUnsupported,
-                  fmt::format("weights of type {} have no matrix kernel", dtype_name(first.type)));
+                  fmt::format("weights of type {} have no matrix kernel", dtype_name(target)));
   }
-  if (first.columns <= 0 || first.columns % block_elements(first.type) != 0) {
+  // The widest real matrices have 2^15 to 2^17 inputs; 2^24 keeps offsets inside a block in 32 bits.
+  if (first.columns <= 0 || first.columns > (1 << 24) || first.columns % block_elements(target) != 0) {
     return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} weights cannot have {} columns", dtype_name(first.type), first.columns));
+                  fmt::format("{} weights cannot have {} columns", dtype_name(target), first.columns));
   }
   std::int64_t rows = 0;
+  bool quantised = is_quantised(target);
   for (const WeightSource& source : stacked) {
-    if (source.type != first.type || source.columns != first.columns) {
+    if (source.target() != target || source.columns != first.columns) {
       return Status(ErrorCode::kInvalidArgument, "stacked weights must share their type and columns");
     }
+    if (!can_convert(source.type, target) || source.columns % block_elements(source.type) != 0) {
+      return Status(ErrorCode::kUnsupported,
+                    fmt::format("{} weights of {} columns cannot become {}", dtype_name(source.type),
+                                source.columns, dtype_name(target)));
+    }
+    quantised = quantised || is_quantised(source.type);
     if (source.rows <= 0 || source.rows > std::numeric_limits<std::int32_t>::max() ||
         source.data == nullptr || source.stride < row_bytes(source.type, source.columns)) {
       return Status(ErrorCode::kInvalidArgument,
@@ -43,10 +54,10 @@ Status check_sources(std::span<const WeightSource> stacked, std::span<const std:
   }
   std::int64_t last = 0;
   for (const std::int64_t end : segment_ends) {
-    const bool whole = end == first.columns || !is_quantised(first.type) || end % kStepInputs == 0;
+    const bool whole = end == first.columns || !quantised || end % kStepInputs == 0;
     if (end <= last || end > first.columns || !whole) {
       return Status(ErrorCode::kInvalidArgument, fmt::format("{} weights of {} columns cannot be cut at {}",
-                                                             dtype_name(first.type), first.columns, end));
+                                                             dtype_name(target), first.columns, end));
     }
     last = end;
   }
@@ -72,8 +83,16 @@ void lay_out(Impl& m, std::span<const std::int64_t> segment_ends) {
     }
     begin = end;
   }
-  m.block_bytes = m.runs.size() * static_cast<std::size_t>(header_bytes(m.type)) +
-                  static_cast<std::size_t>(m.steps) * static_cast<std::size_t>(step_bytes(m.type));
+  std::size_t at = 0;
+  for (const Run& run : m.runs) {
+    const std::size_t header = at;
+    at += static_cast<std::size_t>(header_bytes(m.type));
+    for (int s = 0; s < run.steps; ++s, at += static_cast<std::size_t>(step_bytes(m.type))) {
+      m.header_at.push_back(static_cast<std::uint32_t>(header));
+      m.step_at.push_back(static_cast<std::uint32_t>(at));
+    }
+  }
+  m.block_bytes = at;
 }
 
 // Four codes as one dword, the first in the lowest byte.
@@ -137,19 +156,34 @@ void write_quantised_step(DType type, const WeightBlock& block, std::int64_t col
   write_codes(payload_bits(type), block.q, column, step + scale_bytes(type));
 }
 
+// One row of the source.
+struct Row {
+  const std::byte* data = nullptr;
+  DType type = DType::kF32;
+};
+
 // n: inputs of this step, below 32 at the end of a segment.
-void write_plain_step(DType type, const std::byte* row, std::int64_t k, std::int64_t n, std::int64_t column,
-                      Byte* step) {
+void write_plain_step(DType type, Row row, std::int64_t k, std::int64_t n, std::int64_t column, Byte* step) {
   const std::int64_t element = block_bytes(type);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t at = type == DType::kBF16 ? 64 * (i / 2) + 4 * column + 2 * (i % 2)
-                                                 : element * (kBlockColumns * i + column);
-    std::memcpy(step + at, row + (k + i) * element, static_cast<std::size_t>(element));
+  std::byte converted[4 * kStepInputs];
+  const std::byte* values = row.data + k * element;
+  if (row.type != type) {
+    convert_values(row.type, type, row.data, k, n, converted);
+    values = converted;
+  }
+  std::int64_t i = 0;
+  if (type == DType::kBF16) {
+    for (; i + 2 <= n; i += 2) std::memcpy(step + 32 * i + 4 * column, values + 2 * i, 4);
+    if (i < n) std::memcpy(step + 32 * i + 4 * column, values + 2 * i, 2);
+  } else if (type == DType::kF16) {
+    for (; i < n; ++i) std::memcpy(step + 2 * (kBlockColumns * i + column), values + 2 * i, 2);
+  } else {
+    for (; i < n; ++i) std::memcpy(step + 4 * (kBlockColumns * i + column), values + 4 * i, 4);
   }
 }
 
 // A block starts as zeros; columns past the last row stay so.
-void pack_block(const Impl& m, std::span<const std::byte* const> rows, Byte* out) {
+void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
   std::size_t run_index = 0;
   for (const Segment& segment : m.segments) {
     std::int64_t k = segment.begin;
@@ -157,7 +191,8 @@ void pack_block(const Impl& m, std::span<const std::byte* const> rows, Byte* out
       const Run& run = m.runs[run_index++];
       if (header_bytes(m.type) > 0) {
         for (std::size_t c = 0; c < rows.size(); ++c) {
-          write_header(m.type, read_block(m.type, rows[c], k), static_cast<std::int64_t>(c), out);
+          write_header(m.type, convert_block(rows[c].type, m.type, rows[c].data, k),
+                       static_cast<std::int64_t>(c), out);
         }
         out += header_bytes(m.type);
       }
@@ -165,7 +200,7 @@ void pack_block(const Impl& m, std::span<const std::byte* const> rows, Byte* out
         for (std::size_t c = 0; c < rows.size(); ++c) {
           const auto column = static_cast<std::int64_t>(c);
           if (is_quantised(m.type)) {
-            write_quantised_step(m.type, read_block(m.type, rows[c], k), column, out);
+            write_quantised_step(m.type, convert_block(rows[c].type, m.type, rows[c].data, k), column, out);
           } else {
             write_plain_step(m.type, rows[c], k, std::min(kStepInputs, segment.end - k), column, out);
           }
@@ -183,7 +218,7 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
   SHOAL_TRY(check_sources(stacked, segment_ends));
   auto impl = std::make_unique<Impl>();
   Impl& m = *impl;
-  m.type = stacked.front().type;
+  m.type = stacked.front().target();
   m.columns = stacked.front().columns;
   for (const WeightSource& source : stacked) m.rows += source.rows;
   m.pairs = (m.rows + kPairColumns - 1) / kPairColumns;
@@ -192,10 +227,11 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
                Buffer::allocate(m.block_bytes * 2 * static_cast<std::size_t>(m.pairs), "packed weights"));
   m.data = std::move(data);
 
-  std::vector<const std::byte*> rows;
+  std::vector<Row> rows;
   rows.reserve(static_cast<std::size_t>(m.rows));
   for (const WeightSource& source : stacked) {
-    for (std::int64_t r = 0; r < source.rows; ++r) rows.push_back(source.data + r * source.stride);
+    for (std::int64_t r = 0; r < source.rows; ++r)
+      rows.push_back({source.data + r * source.stride, source.type});
   }
   // Each thread writes, and so places, the pages it will read later.
   const int threads = context.pool != nullptr ? context.pool->size() : 1;
@@ -216,6 +252,8 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
   }
   return PackedMatrix(std::move(impl));
 }
+
+DType WeightSource::target() const { return pack_as.value_or(packed_type(type)); }
 
 PackedMatrix::PackedMatrix(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;

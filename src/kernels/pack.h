@@ -49,6 +49,9 @@ struct PackedMatrix::Impl {
   std::size_t block_bytes = 0;
   std::vector<Segment> segments;
   std::vector<Run> runs;
+  // Offsets in a block of each step and of its run's header.
+  std::vector<std::uint32_t> step_at;
+  std::vector<std::uint32_t> header_at;
   Buffer data;
 };
 
