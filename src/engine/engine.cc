@@ -64,6 +64,7 @@ struct Engine::Impl {
   std::unordered_map<std::uint64_t, LiveRequest> live;
   std::unordered_map<std::string, RequestId> by_rid;
   std::int32_t live_choices = 0;
+  std::int32_t ending = 0;  // last events being sent
   EngineStats published;
   std::optional<TimePoint> waiting_since;
 
@@ -73,7 +74,8 @@ struct Engine::Impl {
   void execute(Command command, TimePoint now);
   void flush_what_is_due();
   void publish();
-  void forget(RequestId id);
+  void send_last(RequestId id, const OutputSink& sink, OutputEvent&& event);
+  bool all_ended() const { return live.empty() && ending == 0; }  // under the mutex
 };
 
 // The engine thread: waits for commands and results, takes them in order, keeps two plans in flight.
@@ -132,14 +134,20 @@ void Engine::Impl::publish() {
   waiting_since = scheduler->waiting_since();
 }
 
-// Called by the engine thread right before a request's last event.
-void Engine::Impl::forget(RequestId id) {
+// On the engine thread. The place and the name of the request are free before its client hears of the end;
+// drain() hears of it afterwards.
+void Engine::Impl::send_last(RequestId id, const OutputSink& sink, OutputEvent&& event) {
+  {
+    std::lock_guard lock(mutex);
+    const auto it = live.find(id.value);
+    live_choices -= it->second.choices;
+    if (!it->second.rid.empty()) by_rid.erase(it->second.rid);
+    live.erase(it);
+    ++ending;
+  }
+  sink(std::move(event));
   std::lock_guard lock(mutex);
-  const auto it = live.find(id.value);
-  if (it == live.end()) return;
-  live_choices -= it->second.choices;
-  if (!it->second.rid.empty()) by_rid.erase(it->second.rid);
-  live.erase(it);
+  --ending;
   if (live.empty()) quiet.notify_all();
 }
 
@@ -221,11 +229,14 @@ Expected<RequestId> Engine::submit(GenerateRequest request, OutputSink sink) {
     at.live.emplace(id.value, LiveRequest{request.rid, request.n});
     if (!request.rid.empty()) at.by_rid.emplace(request.rid, id);
     at.live_choices += request.n;
-    OutputSink last_seen = [&at, id, sink = std::move(sink)](OutputEvent&& event) {
-      if (event.last) at.forget(id);
-      sink(std::move(event));
+    OutputSink counted = [&at, id, sink = std::move(sink)](OutputEvent&& event) {
+      if (event.last) {
+        at.send_last(id, sink, std::move(event));
+      } else {
+        sink(std::move(event));
+      }
     };
-    at.commands.emplace_back(SubmitCommand{id, std::move(request), std::move(last_seen)});
+    at.commands.emplace_back(SubmitCommand{id, std::move(request), std::move(counted)});
   }
   at.wake.notify_one();
   return id;
@@ -280,12 +291,12 @@ void Engine::drain(TimePoint deadline) {
   {
     std::unique_lock lock(impl_->mutex);
     impl_->draining = true;
-    if (impl_->quiet.wait_until(lock, deadline, [&] { return impl_->live.empty(); })) return;
+    if (impl_->quiet.wait_until(lock, deadline, [&] { return impl_->all_ended(); })) return;
   }
   cancel_all();
   // The engine thread ends them all as soon as it sees this: no deadline is needed.
   std::unique_lock lock(impl_->mutex);
-  impl_->quiet.wait(lock, [&] { return impl_->live.empty(); });
+  impl_->quiet.wait(lock, [&] { return impl_->all_ended(); });
 }
 
 EngineStats Engine::stats() const {

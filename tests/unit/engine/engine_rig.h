@@ -20,7 +20,11 @@ namespace shoal::engine {
 
 inline std::filesystem::path shared_folder() {
   if (const char* folder = std::getenv("SHOAL_SHARED")) return folder;
-  return std::filesystem::path(__FILE__).parent_path() / "../../../../shared";
+  // Beside the repository, from wherever in it the test runs.
+  for (auto folder = std::filesystem::current_path();; folder = folder.parent_path()) {
+    if (std::filesystem::exists(folder / "shared/models") || folder == folder.root_path())
+      return folder / "shared";
+  }
 }
 
 inline std::filesystem::path stories() { return shared_folder() / "models/stories260k/stories260K-f32.gguf"; }

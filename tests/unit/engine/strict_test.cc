@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -83,7 +84,6 @@ TEST_P(StrictMode, OthersInTheBatchDoNotShow) {
 TEST_P(StrictMode, AWarmPrefixDoesNotShow) {
   LogitsRecord record;
   auto engine = start(options(record, 0));
-  // Warmed partly by a longer prompt's chunks, partly by another answer's decode steps.
   GenerateRequest warm = request_of(prompt_of(150, 5), 30, 5);
   warm.prompt.resize(100);
   Client first, client;
@@ -95,28 +95,26 @@ TEST_P(StrictMode, AWarmPrefixDoesNotShow) {
   EXPECT_TRUE(same_bits(record.rows(kSeed), rows_));
 }
 
-TEST_P(StrictMode, CachedPagesOfDecodedTokensDoNotShow) {
-  LogitsRecord record;
-  auto engine = start(options(record, 0));
-  // The prompt as the answer to its own beginning: forced token by token, so its pages come from decode.
-  const std::vector<TokenId> prompt = request().prompt;
-  for (std::size_t begin = 1; begin < prompt.size(); ++begin) {
-    GenerateRequest force =
-        request_of({prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(begin)}, 1, 9);
-    force.sampling.temperature = 0;
-    force.sampling.logit_bias = {{prompt[begin], 1e6F}};
-    if (begin % 32 != 0) continue;
-    force.max_tokens = 1;
-    Client client;
-    ASSERT_TRUE(engine->submit(force, client.sink()).ok());
-    ASSERT_TRUE(client.wait());
-    ASSERT_EQ(client.ids().front(), prompt[begin]);
-  }
-  Client client;
-  ASSERT_TRUE(engine->submit(request(), client.sink()).ok());
-  ASSERT_TRUE(client.wait());
-  EXPECT_GT(client.usage.cached_tokens, 0);
-  EXPECT_TRUE(same_bits(record.rows(kSeed), rows_));
+TEST_P(StrictMode, PagesThatCameFromDecodeDoNotShow) {
+  // A conversation: the second prompt is the first and its answer, whose pages decode steps have written.
+  GenerateRequest first = request_of(prompt_of(70, 6), 90, 8);
+  Client asked, warm, cold;
+  LogitsRecord warm_record, cold_record;
+  auto engine = start(options(warm_record, 0));
+  ASSERT_TRUE(engine->submit(first, asked.sink()).ok());
+  ASSERT_TRUE(asked.wait());
+  GenerateRequest second = request();
+  second.prompt = first.prompt;
+  for (const TokenId id : asked.ids()) second.prompt.push_back(id);
+  ASSERT_TRUE(engine->submit(second, warm.sink()).ok());
+  ASSERT_TRUE(warm.wait());
+  EXPECT_EQ(warm.usage.cached_tokens, 128);
+  engine = start(options(cold_record, 0));
+  ASSERT_TRUE(engine->submit(second, cold.sink()).ok());
+  ASSERT_TRUE(cold.wait());
+  EXPECT_EQ(cold.usage.cached_tokens, 0);
+  EXPECT_EQ(warm.ids(), cold.ids());
+  EXPECT_TRUE(same_bits(warm_record.rows(kSeed), cold_record.rows(kSeed)));
 }
 
 TEST_P(StrictMode, PreemptionDoesNotShow) {
