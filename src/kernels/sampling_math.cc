@@ -21,6 +21,15 @@ Candidate candidate(std::span<const float> logits, std::size_t id) {
   return {static_cast<TokenId>(id), std::isnan(logit) ? -kInfinity : logit};
 }
 
+// Logits looked at together while searching for candidates: one branch for all, the comparisons vectorised.
+constexpr std::size_t kSkip = 16;
+
+bool none_above(const float* logits, float bound) {
+  int above = 0;
+  for (std::size_t j = 0; j < kSkip; ++j) above |= logits[j] > bound ? 1 : 0;
+  return above == 0;
+}
+
 }  // namespace
 
 const SamplingKernels& sampling_kernels(Isa isa) {
@@ -87,11 +96,17 @@ std::vector<Candidate> top_candidates(std::span<const float> logits, std::int64_
   std::size_t i = 0;
   for (; i < wanted; ++i) best.push_back(candidate(logits, i));
   std::make_heap(best.begin(), best.end(), better);
-  for (; i < logits.size(); ++i) {
-    if (!(logits[i] > best.front().logit)) continue;
-    std::pop_heap(best.begin(), best.end(), better);
-    best.back() = candidate(logits, i);
-    std::push_heap(best.begin(), best.end(), better);
+  while (i < logits.size()) {
+    if (i + kSkip <= logits.size() && none_above(logits.data() + i, best.front().logit)) {
+      i += kSkip;
+      continue;
+    }
+    for (const std::size_t end = std::min(i + kSkip, logits.size()); i < end; ++i) {
+      if (!(logits[i] > best.front().logit)) continue;
+      std::pop_heap(best.begin(), best.end(), better);
+      best.back() = candidate(logits, i);
+      std::push_heap(best.begin(), best.end(), better);
+    }
   }
   std::sort_heap(best.begin(), best.end(), better);
   return best;
