@@ -2,10 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/weights_block.h"
-
 namespace shoal::kernels {
-namespace {
 
 // The order of operations is the contract: see weights_block.h.
 void block_to_f32(DType type, const WeightBlock& block, float* out) {
@@ -38,8 +35,6 @@ void block_to_f32(DType type, const WeightBlock& block, float* out) {
     }
   }
 }
-
-}  // namespace
 
 bool can_dequantise(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 ||

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,13 +27,17 @@
 namespace shoal::kernels {
 
 // Rows of a weight matrix as a file holds them: row-major [rows, columns], each row `stride` bytes after the
-// last. Several sources of one type stack into one packed matrix (q, k, v; gate, up).
+// last. Several sources that are packed as one type stack into one packed matrix (q, k, v; gate, up).
 struct WeightSource {
   DType type = DType::kF32;
   const std::byte* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t stride = 0;
+  // The type they are converted to while packing (quantise.h); absent: packed_type(type).
+  std::optional<DType> pack_as = std::nullopt;
+
+  DType target() const;
 };
 
 class PackedMatrix {

@@ -64,8 +64,8 @@ Status AttentionLayer::load_vectors(WeightLoader& loader, std::int32_t layer,
     output_bias_ = std::move(bias);
   }
   if (block_.qk_norm) {
-    SHOAL_ASSIGN(query_norm, loader.vector(tensor_name(layer, "attn_q_norm.weight")));
-    SHOAL_ASSIGN(key_norm, loader.vector(tensor_name(layer, "attn_k_norm.weight")));
+    SHOAL_ASSIGN(query_norm, loader.norm(tensor_name(layer, "attn_q_norm.weight")));
+    SHOAL_ASSIGN(key_norm, loader.norm(tensor_name(layer, "attn_k_norm.weight")));
     query_norm_ = std::move(query_norm);
     key_norm_ = std::move(key_norm);
   }
@@ -102,7 +102,8 @@ void AttentionLayer::write(const Pass& pass, const KvView& pool,
   }
   // q and k lie side by side and their heads are equally wide: one call turns both.
   const MatrixView<float> rotated(qkv.data, qkv.rows, q.columns + k.columns, qkv.stride);
-  kernels::apply_rope(context, pass.rope, rotated, block_.head_dim, pass.positions);
+  const kernels::Rope& rope = pass.ropes[static_cast<std::size_t>(block_.rope)];
+  kernels::apply_rope(context, rope, rotated, block_.head_dim, pass.positions);
   kernels::write_kv(context, pool, shape(), spans, k, qkv_.part(qkv, kValue));
 }
 

@@ -102,18 +102,29 @@ ModelDescription describe(const formats::ModelMetadata& metadata) {
   description.context_length = static_cast<std::int32_t>(metadata.context);
   description.norm_eps = static_cast<float>(metadata.rms_eps);
   description.tied_embeddings = metadata.tied_embeddings;
-  description.rope = rope_of(metadata.rope);
+  description.embedding_scale = static_cast<float>(metadata.embedding_scale);
+  description.final_softcap = static_cast<float>(metadata.final_softcap);
+  description.ropes.push_back(rope_of(metadata.rope));
+  if (metadata.window_rope) description.ropes.push_back(rope_of(*metadata.window_rope));
 
   LayerDescription layer;
   layer.attention.query_heads = static_cast<std::int32_t>(metadata.heads);
   layer.attention.kv_heads = static_cast<std::int32_t>(metadata.kv_heads);
   layer.attention.head_dim = static_cast<std::int32_t>(metadata.head_dim);
-  layer.attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(metadata.head_dim)));
+  layer.attention.scale = static_cast<float>(metadata.attention_scale > 0
+                                                 ? metadata.attention_scale
+                                                 : 1 / std::sqrt(static_cast<double>(metadata.head_dim)));
+  layer.attention.softcap = static_cast<float>(metadata.attention_softcap);
   layer.attention.qkv_bias = metadata.attention_bias;
   layer.attention.output_bias = metadata.attention_output_bias;
   layer.attention.qk_norm = metadata.qk_norm;
   layer.feed_forward.width = metadata.ffn_dim;
+  layer.feed_forward.activation = metadata.activation == formats::Activation::kSilu
+                                      ? kernels::GatedActivation::kSilu
+                                      : kernels::GatedActivation::kGeluTanh;
+  layer.post_norms = metadata.post_norms;
   for (const std::int64_t window : metadata.windows) {
+    layer.attention.rope = window > 0 && metadata.window_rope ? 1 : 0;
     // A window as long as the context hides nothing.
     layer.attention.window = window >= metadata.context ? 0 : static_cast<std::int32_t>(window);
     description.layers.push_back(layer);

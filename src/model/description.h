@@ -23,7 +23,8 @@ struct AttentionBlock {
   std::int32_t head_dim = 0;
   std::int32_t window = 0;  // 0: full
   float scale = 0;
-  float softcap = 0;
+  float softcap = 0;      // 0: none
+  std::int32_t rope = 0;  // index into ropes
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;
@@ -37,6 +38,8 @@ struct FeedForwardBlock {
 };
 
 struct LayerDescription {
+  // Norms on what each block adds to the residual stream, beside those on what it reads.
+  bool post_norms = false;
   AttentionBlock attention;
   FeedForwardBlock feed_forward;
 };
@@ -49,11 +52,15 @@ struct ModelDescription {
   std::int32_t context_length = 0;
   float norm_eps = 0;
   bool tied_embeddings = false;
-  kernels::Rope rope;
+  float embedding_scale = 1;
+  float final_softcap = 0;  // logits become cap * tanh(logit / cap); 0: none
+  // Layers of one model may turn at different speeds: AttentionBlock::rope chooses.
+  std::vector<kernels::Rope> ropes;
   std::vector<LayerDescription> layers;
   std::vector<KvGroup> kv_groups;
   std::uint64_t parameters = 0;
-  // XXH3-128 of DESIGN's "fingerprint", 32 hex digits: prefix caches and peers are keyed by it.
+  // 32 hex digits (formats/fingerprint.h): prefix caches and peers are keyed by it. Covers version 1 of the
+  // KV layout; its element type and heads are compared beside it, as KvLayout::id().
   std::string fingerprint;
 };
 

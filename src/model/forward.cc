@@ -1,6 +1,8 @@
 // Model::forward(): the way of one batch through all layers.
 
+#include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/attention.h"
@@ -14,7 +16,7 @@ namespace {
 
 using Spans = std::vector<kernels::AttentionSpan>;
 
-void embed(const kernels::Context& context, const formats::GgufTensor& embedding,
+void embed(const kernels::Context& context, const formats::ModelTensor& embedding, float scale,
            const std::vector<TokenId>& tokens, MatrixView<float> x) {
   const std::int64_t stride = row_bytes(embedding.type, embedding.row_length());
   context.pool->parallel_for(x.rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
@@ -22,6 +24,8 @@ void embed(const kernels::Context& context, const formats::GgufTensor& embedding
       const TokenId token = tokens[static_cast<std::size_t>(row)];
       assert(token >= 0 && token < embedding.rows());
       kernels::dequantise_row(embedding.type, embedding.bytes.data() + token * stride, x.columns, x.row(row));
+      if (scale == 1) continue;
+      for (std::int64_t i = 0; i < x.columns; ++i) x.row(row)[i] *= scale;
     }
   });
 }
@@ -61,6 +65,25 @@ MatrixView<float> first_rows(MatrixView<float> m, std::int64_t rows) {
   return {m.data, rows, m.columns, m.stride};
 }
 
+// What a block adds to the residual stream, through the norm behind it, where the model has one.
+void post_norm(const Pass& pass, const std::vector<float>& weight, MatrixView<float> delta) {
+  if (!weight.empty()) kernels::rms_norm(pass.kernels, delta, weight, pass.norm_eps, delta);
+}
+
+void cap_logits(const kernels::Context& context, float cap, MatrixView<float> logits) {
+  // 4096 tanh are about 40 us.
+  constexpr std::int64_t kPiece = 4096;
+  const std::int64_t pieces = (logits.columns + kPiece - 1) / kPiece;
+  context.pool->parallel_for(logits.rows * pieces, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float* row = logits.row(i / pieces);
+      const std::int64_t first = i % pieces * kPiece;
+      const std::int64_t last = std::min(first + kPiece, logits.columns);
+      for (std::int64_t k = first; k < last; ++k) row[k] = cap * std::tanh(row[k] / cap);
+    }
+  });
+}
+
 }  // namespace
 
 void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixView<float> logits,
@@ -84,10 +107,10 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
   MatrixView<float> gate_up = m.activations.take(rows, gate_up_width);
 
   const float eps = m.description.norm_eps;
-  const Pass pass{m.context, m.matmul, m.description.rope, eps, batch.positions};
+  const Pass pass{m.context, m.matmul, m.description.ropes, eps, batch.positions};
   for (std::size_t group = 0; group < m.spans.size(); ++group) spans_of_group(batch, group, m.spans[group]);
 
-  embed(m.context, *m.embedding, batch.tokens, x);
+  embed(m.context, *m.embedding, m.description.embedding_scale, batch.tokens, x);
   kernels::rms_norm(m.context, x, any.attention_norm, eps, normed);
   for (std::size_t i = 0; i < m.layers.size(); ++i) {
     const Layer& layer = m.layers[i];
@@ -111,12 +134,15 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
       gate_up = first_rows(gate_up, x.rows);
     }
     layer.attention.project(pass, heads, delta);
+    post_norm(pass, layer.attention_post_norm, delta);
     kernels::add_rms_norm(m.context, x, delta, layer.feed_forward_norm, eps, normed);
     layer.feed_forward.apply(pass, normed, gate_up, delta);
+    post_norm(pass, layer.feed_forward_post_norm, delta);
     kernels::add_rms_norm(m.context, x, delta, last ? m.output_norm : m.layers[i + 1].attention_norm, eps,
                           normed);
   }
   m.head.apply(m.context, m.matmul, normed, logits);
+  if (m.description.final_softcap > 0) cap_logits(m.context, m.description.final_softcap, logits);
 }
 
 }  // namespace shoal::model

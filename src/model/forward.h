@@ -65,7 +65,8 @@ struct LoadOptions {
 
 class Model {
  public:
-  // model: a GGUF file. Fails with one sentence naming file, tensor and reason.
+  // model: a GGUF file, the first of a split one, or a Hugging Face folder. Fails with one sentence naming
+  // file, tensor and reason.
   static Expected<std::unique_ptr<Model>> load(const std::filesystem::path& model,
                                                const LoadOptions& options);
   ~Model();

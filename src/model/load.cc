@@ -1,10 +1,12 @@
-// Model::load(): from a file to packed weights, in the order in which a pass uses them.
+// Model::load(): from files to packed weights, in the order in which a pass uses them.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "formats/checkpoint.h"
+#include "formats/fingerprint.h"
 #include "formats/model_metadata.h"
 #include "kernels/dequantise.h"
 #include "model/rank_model.h"
@@ -17,8 +19,8 @@ namespace shoal::model {
 namespace {
 
 // Heads are dealt alike in every layer, so one quantised output projection makes all of them cut at blocks.
-bool any_output_quantised(const formats::GgufFile& file) {
-  return std::any_of(file.tensors().begin(), file.tensors().end(), [](const auto& tensor) {
+bool any_output_quantised(const formats::Checkpoint& checkpoint) {
+  return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const auto& tensor) {
     return tensor.name.ends_with("attn_output.weight") && is_quantised(tensor.type);
   });
 }
@@ -28,21 +30,28 @@ Expected<Layer> load_layer(WeightLoader& loader, const ModelDescription& descrip
                            const parallel::FeedForwardShard& feed_forward_shard, const Layout& layout,
                            std::int32_t rank) {
   const LayerDescription& layer = description.layers[static_cast<std::size_t>(index)];
-  SHOAL_ASSIGN(attention_norm, loader.vector(fmt::format("blk.{}.attn_norm.weight", index)));
+  SHOAL_ASSIGN(attention_norm, loader.norm(fmt::format("blk.{}.attn_norm.weight", index)));
   SHOAL_ASSIGN(attention, AttentionLayer::load(loader, index, layer.attention, attention_shard,
                                                layout.group(GroupKind::kAttentionTensor, rank)));
-  SHOAL_ASSIGN(feed_forward_norm, loader.vector(fmt::format("blk.{}.ffn_norm.weight", index)));
+  SHOAL_ASSIGN(feed_forward_norm, loader.norm(fmt::format("blk.{}.ffn_norm.weight", index)));
   SHOAL_ASSIGN(feed_forward, FeedForwardLayer::load(loader, index, layer.feed_forward, feed_forward_shard,
                                                     layout.group(GroupKind::kFeedForwardTensor, rank)));
-  return Layer{std::move(attention_norm), std::move(attention), std::move(feed_forward_norm),
-               std::move(feed_forward)};
+  Layer loaded{std::move(attention_norm),    std::move(attention),    {},
+               std::move(feed_forward_norm), std::move(feed_forward), {}};
+  if (layer.post_norms) {
+    SHOAL_ASSIGN(attention_post, loader.norm(fmt::format("blk.{}.post_attention_norm.weight", index)));
+    SHOAL_ASSIGN(feed_forward_post, loader.norm(fmt::format("blk.{}.post_ffw_norm.weight", index)));
+    loaded.attention_post_norm = std::move(attention_post);
+    loaded.feed_forward_post_norm = std::move(feed_forward_post);
+  }
+  return loaded;
 }
 
 parallel::Place place_in(const Group& group) { return {group.size(), group.index}; }
 
-std::uint64_t count_parameters(const formats::GgufFile& file) {
+std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
   std::uint64_t total = 0;
-  for (const auto& tensor : file.tensors()) total += static_cast<std::uint64_t>(tensor.elements());
+  for (const auto& tensor : checkpoint.tensors()) total += static_cast<std::uint64_t>(tensor.elements());
   return total;
 }
 
@@ -50,41 +59,42 @@ std::uint64_t count_parameters(const formats::GgufFile& file) {
 
 Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model, const LoadOptions& options) {
   SHOAL_TRY(parallel::check_carriers(options.layout));
-  SHOAL_ASSIGN(file, formats::GgufFile::open(model));
-  SHOAL_ASSIGN(metadata, formats::read_model_metadata(file));
-  SHOAL_TRY(formats::check_model_tensors(file, metadata));
+  SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(model));
+  const formats::ModelMetadata& metadata = checkpoint.metadata();
 
   ModelDescription description = describe(metadata);
-  description.parameters = count_parameters(file);
+  description.parameters = count_parameters(checkpoint);
+  description.fingerprint = formats::model_fingerprint(checkpoint, "file", "v1").hex();
   const parallel::Place attention_place =
       place_in(options.layout.group(GroupKind::kAttentionTensor, options.rank));
   const parallel::Place feed_forward_place =
       place_in(options.layout.group(GroupKind::kFeedForwardTensor, options.rank));
   const AttentionBlock& block = description.layers.front().attention;
   SHOAL_ASSIGN(attention_shard, parallel::attention_shard({block.query_heads, block.kv_heads, block.head_dim},
-                                                          any_output_quantised(file), attention_place));
+                                                          any_output_quantised(checkpoint), attention_place));
   SHOAL_ASSIGN(feed_forward_shard, parallel::feed_forward_shard(metadata.ffn_dim, feed_forward_place));
 
-  WeightLoader loader(file, options.context, options.progress);
+  WeightLoader loader(checkpoint, options.context, options.progress);
   std::vector<Layer> layers;
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(description.layers.size()); ++i) {
     SHOAL_ASSIGN(layer, load_layer(loader, description, i, attention_shard, feed_forward_shard,
                                    options.layout, options.rank));
     layers.push_back(std::move(layer));
   }
-  SHOAL_ASSIGN(output_norm, loader.vector("output_norm.weight"));
+  SHOAL_ASSIGN(output_norm, loader.norm("output_norm.weight"));
   const std::string head_name = description.tied_embeddings ? "token_embd.weight" : "output.weight";
   const parallel::Place sampling_place = place_in(options.layout.group(GroupKind::kSampling, options.rank));
   SHOAL_ASSIGN(head, loader.column_parallel(
                          {{head_name, parallel::vocabulary_shard(description.vocabulary, sampling_place)}}));
 
-  const formats::GgufTensor* embedding = file.tensor("token_embd.weight");
+  const formats::ModelTensor* embedding = checkpoint.tensor("token_embd.weight");
   if (embedding == nullptr || !kernels::can_dequantise(embedding->type)) {
     return Status(ErrorCode::kUnsupported,
-                  fmt::format("{}: tensor 'token_embd.weight' cannot be read row by row", file.name()));
+                  fmt::format("{}: tensor '{}' cannot be read row by row", checkpoint.name(),
+                              checkpoint.table().spelled("token_embd.weight")));
   }
   const std::size_t groups = description.kv_groups.size();
-  auto impl = std::unique_ptr<Impl>(new Impl{std::move(file),
+  auto impl = std::unique_ptr<Impl>(new Impl{std::move(checkpoint),
                                              std::move(description),
                                              options.context,
                                              static_cast<std::int32_t>(attention_shard.kv_heads.size()),
@@ -96,7 +106,7 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              {},
                                              std::vector<std::vector<kernels::AttentionSpan>>(groups),
                                              {}});
-  impl->embedding = impl->file.tensor("token_embd.weight");
+  impl->embedding = impl->checkpoint.tensor("token_embd.weight");
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 

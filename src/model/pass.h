@@ -17,7 +17,7 @@ namespace shoal::model {
 struct Pass {
   const kernels::Context& kernels;
   kernels::MatmulScratch& matmul;
-  const kernels::Rope& rope;
+  std::span<const kernels::Rope> ropes;
   float norm_eps = 0;
   std::span<const std::int32_t> positions;  // [rows]
 };

@@ -1,14 +1,14 @@
 // The parts of a loaded model on one rank: what Model::load() fills and Model::forward() runs through.
 //
 // Thread-safety: as Model.
-// Ownership: owns the mapped file (embedding rows are read from it), the packed weights and the scratch.
+// Ownership: owns the mapped files (embedding rows are read from it), the packed weights and the scratch.
 
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "formats/gguf_file.h"
+#include "formats/checkpoint.h"
 #include "model/activations.h"
 #include "model/attention_layer.h"
 #include "model/feed_forward_layer.h"
@@ -20,16 +20,18 @@ namespace shoal::model {
 struct Layer {
   std::vector<float> attention_norm;
   AttentionLayer attention;
+  std::vector<float> attention_post_norm;  // empty where the model has none
   std::vector<float> feed_forward_norm;
   FeedForwardLayer feed_forward;
+  std::vector<float> feed_forward_post_norm;
 };
 
 struct Model::Impl {
-  formats::GgufFile file;
+  formats::Checkpoint checkpoint;
   ModelDescription description;
   kernels::Context context;
   std::int32_t kv_heads = 0;  // of this rank
-  const formats::GgufTensor* embedding = nullptr;
+  const formats::ModelTensor* embedding = nullptr;
   std::vector<Layer> layers;
   std::vector<float> output_norm;
   parallel::PackedLinear head;

@@ -9,29 +9,39 @@
 
 namespace shoal::model {
 
-WeightLoader::WeightLoader(const formats::GgufFile& file, const kernels::Context& context, Progress progress)
-    : file_(file), context_(context), progress_(std::move(progress)) {
-  for (const auto& tensor : file.tensors()) total_ += tensor.bytes.size();
+WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, const kernels::Context& context,
+                           Progress progress)
+    : checkpoint_(checkpoint), context_(context), progress_(std::move(progress)) {
+  const bool tied = checkpoint.metadata().tied_embeddings;
+  for (const auto& tensor : checkpoint.tensors()) {
+    // Rows of an embedding that is not the head too are read as tokens come.
+    if (tied || tensor.name != "token_embd.weight") total_ += tensor.bytes.size();
+  }
 }
 
-Expected<const formats::GgufTensor*> WeightLoader::find(const std::string& tensor) const {
-  const formats::GgufTensor* found = file_.tensor(tensor);
+Expected<const formats::ModelTensor*> WeightLoader::find(const std::string& tensor) const {
+  const formats::ModelTensor* found = checkpoint_.tensor(tensor);
   if (found == nullptr) return failed(tensor, "is missing");
   return found;
 }
 
 Status WeightLoader::failed(const std::string& tensor, const std::string& reason) const {
-  return {ErrorCode::kUnsupported, fmt::format("{}: tensor '{}': {}", file_.name(), tensor, reason)};
+  const formats::ModelTensor* found = checkpoint_.tensor(tensor);
+  return {
+      ErrorCode::kUnsupported,
+      fmt::format("{}: tensor '{}': {}", found == nullptr ? checkpoint_.name() : checkpoint_.file_of(*found),
+                  checkpoint_.table().spelled(tensor), reason)};
 }
 
-void WeightLoader::done_with(const formats::GgufTensor& tensor) {
+void WeightLoader::done_with(const formats::ModelTensor& tensor) {
+  checkpoint_.drop(tensor);
   done_ += tensor.bytes.size();
   if (progress_) progress_(done_, total_);
 }
 
 Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_list<Rows> parts) {
   std::vector<kernels::WeightSource> sources;
-  std::vector<const formats::GgufTensor*> tensors;
+  std::vector<const formats::ModelTensor*> tensors;
   for (const auto& part : parts) {
     SHOAL_ASSIGN(tensor, find(part.tensor));
     tensors.push_back(tensor);
@@ -40,10 +50,7 @@ Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_
   const std::int64_t whole[] = {sources.front().columns};
   auto linear = parallel::PackedLinear::pack(sources, whole, context_);
   if (!linear) return failed(parts.begin()->tensor, linear.error().message());
-  for (const auto* tensor : tensors) {
-    file_.drop(*tensor);
-    done_with(*tensor);
-  }
+  for (const auto* tensor : tensors) done_with(*tensor);
   return linear;
 }
 
@@ -55,7 +62,6 @@ Expected<parallel::PackedLinear> WeightLoader::row_parallel(const std::string& t
   if (!source) return failed(tensor, source.error().message());
   auto linear = parallel::PackedLinear::pack(std::span(&*source, 1), segment_ends, context_);
   if (!linear) return failed(tensor, linear.error().message());
-  file_.drop(*found);
   done_with(*found);
   return linear;
 }
@@ -69,6 +75,13 @@ Expected<std::vector<float>> WeightLoader::vector(const std::string& tensor) {
   kernels::dequantise_row(found->type, found->bytes.data(), found->elements(), values.data());
   done_with(*found);
   return values;
+}
+
+Expected<std::vector<float>> WeightLoader::norm(const std::string& tensor) {
+  SHOAL_ASSIGN(weight, vector(tensor));
+  const auto offset = static_cast<float>(checkpoint_.metadata().norm_offset);
+  for (float& w : weight) w += offset;
+  return std::move(weight);
 }
 
 }  // namespace shoal::model

@@ -1,7 +1,7 @@
-// Takes tensors out of a model file: packs a rank's part of the matrices, widens the vectors to f32.
+// Takes tensors out of a model's files: packs a rank's part of the matrices, widens the vectors to f32.
 //
 // Thread-safety: none; packing runs on the context's pool.
-// Ownership: borrows the file; what it returns owns its memory.
+// Ownership: borrows the checkpoint; what it returns owns its memory.
 // Errors: one sentence with file, tensor and reason. Names and shapes have been checked before
 //   (formats::check_model_tensors); a tensor that is missing all the same is an error, not a crash.
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/expected.h"
-#include "formats/gguf_file.h"
+#include "formats/checkpoint.h"
 #include "kernels/context.h"
 #include "parallel/packed_linear.h"
 #include "parallel/shard.h"
@@ -26,7 +26,7 @@ class WeightLoader {
  public:
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-  WeightLoader(const formats::GgufFile& file, const kernels::Context& context, Progress progress);
+  WeightLoader(const formats::Checkpoint& checkpoint, const kernels::Context& context, Progress progress);
 
   struct Rows {
     std::string tensor;
@@ -38,15 +38,17 @@ class WeightLoader {
   // Inputs split over ranks; segment_ends count from columns.begin.
   Expected<parallel::PackedLinear> row_parallel(const std::string& tensor, parallel::IndexRange columns,
                                                 std::span<const std::int64_t> segment_ends);
-  // A norm's weight or a bias, whole.
+  // A bias, whole.
   Expected<std::vector<float>> vector(const std::string& tensor);
+  // A norm's weight, whole, with what the format stores it less by.
+  Expected<std::vector<float>> norm(const std::string& tensor);
 
  private:
-  Expected<const formats::GgufTensor*> find(const std::string& tensor) const;
+  Expected<const formats::ModelTensor*> find(const std::string& tensor) const;
   Status failed(const std::string& tensor, const std::string& reason) const;
-  void done_with(const formats::GgufTensor& tensor);
+  void done_with(const formats::ModelTensor& tensor);
 
-  const formats::GgufFile& file_;
+  const formats::Checkpoint& checkpoint_;
   kernels::Context context_;
   Progress progress_;
   std::uint64_t done_ = 0;

@@ -15,7 +15,7 @@ Expected<PackedLinear> PackedLinear::pack(std::span<const kernels::WeightSource>
   for (const auto& part : parts) linear.ends_.push_back(end += part.rows);
   for (std::size_t first = 0; first < parts.size();) {
     std::size_t last = first + 1;
-    while (last < parts.size() && parts[last].type == parts[first].type) ++last;
+    while (last < parts.size() && parts[last].target() == parts[first].target()) ++last;
     SHOAL_ASSIGN(matrix,
                  kernels::PackedMatrix::pack(parts.subspan(first, last - first), segment_ends, context));
     linear.matrices_.push_back(std::move(matrix));
