@@ -16,6 +16,16 @@ namespace {
 // The longest published template has 17 KB.
 constexpr std::size_t kMaxSource = std::size_t{1} << 20;
 
+// A message may quote a value of any size.
+constexpr std::size_t kMaxMessage = 8192;
+
+void shorten(std::string& message) {
+  if (message.size() <= kMaxMessage) return;
+  std::size_t end = kMaxMessage;
+  while ((static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
+  message.resize(end);
+}
+
 Status check_request(const ChatRequest& request) {
   const auto& kwargs = request.kwargs;
   if (!kwargs.is_null() && !kwargs.is_object()) {
@@ -81,7 +91,8 @@ Expected<std::string> ChatTemplate::render(const ChatRequest& request, const jin
       line = interpreter.line();
       throw;
     }
-  } catch (const jinja::Failure& failure) {
+  } catch (jinja::Failure& failure) {
+    shorten(failure.message);
     if (failure.raised) return Status(ErrorCode::kInvalidArgument, failure.message);
     return Status(ErrorCode::kInvalidArgument,
                   "chat template, line " + std::to_string(line) + ": " + failure.message);

@@ -14,7 +14,7 @@ Parameters::Parameters(const Arguments& arguments, const char* function,
   assert(names.size() <= names_.size());
   std::copy(names.begin(), names.end(), names_.begin());
   if (arguments.positional.size() > names.size()) {
-    fail(std::string(function) + "() takes at most " + std::to_string(names.size()) + " argument" +
+    fail(std::string(function) + " takes at most " + std::to_string(names.size()) + " argument" +
          (names.size() == 1 ? "" : "s") + " (" + std::to_string(arguments.positional.size()) + " given)");
   }
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) bound_[i] = &arguments.positional[i];
@@ -22,16 +22,16 @@ Parameters::Parameters(const Arguments& arguments, const char* function,
     const auto found =
         std::find_if(names.begin(), names.end(), [&](const char* n) { return name->bytes == n; });
     if (found == names.end()) {
-      fail(std::string(function) + "() got an unexpected keyword argument '" + name->bytes + "'");
+      fail(std::string(function) + " got an unexpected keyword argument '" + name->bytes + "'");
     }
     const Value*& slot = bound_[static_cast<std::size_t>(found - names.begin())];
-    if (slot != nullptr) fail(std::string(function) + "() got multiple values for argument '" + *found + "'");
+    if (slot != nullptr) fail(std::string(function) + " got multiple values for argument '" + *found + "'");
     slot = &value;
   }
 }
 
 const Value& Parameters::at(std::size_t index) const {
-  if (!has(index)) fail(std::string(function_) + "() missing required argument: '" + names_[index] + "'");
+  if (!has(index)) fail(std::string(function_) + " missing required argument: '" + names_[index] + "'");
   return *bound_[index];
 }
 
@@ -54,7 +54,7 @@ const std::string& Parameters::text(std::size_t index) const {
 }
 
 void Parameters::fail_type(std::size_t index, const char* expected) const {
-  fail(std::string(function_) + "() argument '" + names_[index] + "' must be " + expected + ", not " +
+  fail(std::string(function_) + " argument '" + names_[index] + "' must be " + expected + ", not " +
        type_name(*bound_[index]));
 }
 

@@ -70,7 +70,7 @@ Value list_remove(Heap& heap, const Value& self, Arguments& arguments) {
   std::vector<Value>& items = self.list()->items;
   heap.step(items.size());
   const auto found = std::find_if(items.begin(), items.end(),
-                                  [&](const Value& item) { return equals(item, parameters.at(0)); });
+                                  [&](const Value& item) { return equals(heap, item, parameters.at(0)); });
   if (found == items.end()) fail("list.remove(x): x not in list");
   items.erase(found);
   return None{};
@@ -82,7 +82,7 @@ Value list_index(Heap& heap, const Value& self, Arguments& arguments) {
   const std::size_t stop = clamp_index(parameters.integer_or(2, self.list()->items.size()), items.size());
   for (std::size_t i = clamp_index(parameters.integer_or(1, 0), items.size()); i < stop; ++i) {
     heap.step();
-    if (equals(items[i], parameters.at(0))) return Value::integer(static_cast<std::int64_t>(i));
+    if (equals(heap, items[i], parameters.at(0))) return Value::integer(static_cast<std::int64_t>(i));
   }
   fail(repr_of(heap, parameters.at(0)) + " is not in list");
 }
@@ -92,7 +92,7 @@ Value list_count(Heap& heap, const Value& self, Arguments& arguments) {
   std::int64_t count = 0;
   for (const Value& item : self.list()->items) {
     heap.step();
-    count += equals(item, parameters.at(0));
+    count += equals(heap, item, parameters.at(0));
   }
   return Value::integer(count);
 }
@@ -126,9 +126,9 @@ Value list_copy(Heap& heap, const Value& self, Arguments& arguments) {
   return make_list(heap, self.list()->items);
 }
 
-Value dict_get(Heap&, const Value& self, Arguments& arguments) {
+Value dict_get(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, "get", {"key", "default"});
-  const Value* found = self.dict()->find(parameters.at(0));
+  const Value* found = self.dict()->find(heap, parameters.at(0));
   return found != nullptr ? *found : parameters.at_or(1, None{});
 }
 
@@ -165,10 +165,10 @@ Value dict_update(Heap& heap, const Value& self, Arguments& arguments) {
 Value dict_pop(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, "pop", {"key", "default"});
   const Value key = parameters.at(0);
-  if (const Value* found = self.dict()->find(key)) {
+  if (const Value* found = self.dict()->find(heap, key)) {
     Value out = *found;
     heap.step(self.dict()->entries.size());
-    self.dict()->erase(key);
+    self.dict()->erase(heap, key);
     return out;
   }
   if (!parameters.has(1)) fail("no key " + repr_of(heap, key) + " to pop");
@@ -177,7 +177,7 @@ Value dict_pop(Heap& heap, const Value& self, Arguments& arguments) {
 
 Value dict_setdefault(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, "setdefault", {"key", "default"});
-  if (const Value* found = self.dict()->find(parameters.at(0))) return *found;
+  if (const Value* found = self.dict()->find(heap, parameters.at(0))) return *found;
   Value value = parameters.at_or(1, None{});
   self.dict()->set(heap, parameters.at(0), value);
   return value;

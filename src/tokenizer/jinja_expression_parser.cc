@@ -259,7 +259,9 @@ ExprPtr ExpressionParser::primary() {
       if (name == "false" || name == "False")
         return std::make_unique<LiteralExpr>(Value::boolean(false), line);
       if (name == "none" || name == "None") return std::make_unique<LiteralExpr>(None{}, line);
-      return std::make_unique<NameExpr>(stream_.name_id(name), line);
+      const NameId id = stream_.name_id(name);
+      stream_.count_use(id);
+      return std::make_unique<NameExpr>(id, line);
     }
     case TokenType::kText: {
       std::string text = stream_.take().text;

@@ -58,7 +58,7 @@ class PercentFormatter {
     if (dict == nullptr) fail("format requires a mapping");
     const std::string_view name = format_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
-    const Value* found = dict->find(name);
+    const Value* found = dict->find(heap_, name);
     if (found == nullptr) fail("no key " + repr_text(name) + " for the format");
     return *found;
   }

@@ -12,7 +12,11 @@ constexpr std::size_t kBytesPerStep = 256;
 }  // namespace
 
 TextData::TextData(std::string b, bool is_markup, std::size_t* counted)
-    : bytes(std::move(b)), ascii(is_ascii(bytes)), markup(is_markup), live(counted) {}
+    : bytes(std::move(b)),
+      chars(count_chars(bytes)),
+      ascii(chars == bytes.size()),
+      markup(is_markup),
+      live(counted) {}
 
 Text constant_text(std::string bytes) { return std::make_shared<TextData>(std::move(bytes), false, nullptr); }
 

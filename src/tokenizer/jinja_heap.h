@@ -40,7 +40,8 @@ struct Object {
 
 // An immutable piece of text, shared by the values that hold it.
 struct TextData {
-  std::string bytes;            // valid UTF-8
+  std::string bytes;  // valid UTF-8
+  std::size_t chars = 0;
   bool ascii = true;            // characters are bytes
   bool markup = false;          // made by |safe or |escape: not to be escaped again
   std::size_t* live = nullptr;  // the Heap's count that this text is part of, if any

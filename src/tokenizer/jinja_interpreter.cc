@@ -197,6 +197,7 @@ void Interpreter::bind_arguments(const MacroDefinition& macro, Arguments& argume
   std::vector<bool> missing(count, false);
   bool caller_bound = false;
   for (std::size_t i = 0; i < count; ++i) {
+    heap_.step(1 + arguments.named.size() / 8);
     Value value;
     if (i < given) {
       value = arguments.positional[i];
@@ -247,7 +248,7 @@ bool MacroObject::attribute(Heap& heap, std::string_view name, Value& out) {
     out = definition.name;
   } else if (name == "arguments") {
     std::vector<Value> names(definition.parameter_names.begin(), definition.parameter_names.end());
-    out = make_list(heap, std::move(names));
+    out = make_list(heap, std::move(names), ListKind::kTuple);
   } else if (name == "catch_kwargs") {
     out = Value::boolean(definition.uses_kwargs);
   } else if (name == "catch_varargs") {

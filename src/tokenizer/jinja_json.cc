@@ -124,8 +124,9 @@ class JsonWriter {
     std::vector<const Dict::Entry*> entries;
     for (const Dict::Entry& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [](const Dict::Entry* a, const Dict::Entry* b) { return less(a->key, b->key); });
+      std::stable_sort(entries.begin(), entries.end(), [this](const Dict::Entry* a, const Dict::Entry* b) {
+        return less(heap_, a->key, b->key);
+      });
     }
     out_.push_back('{');
     bool first = true;

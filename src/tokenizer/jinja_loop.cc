@@ -120,7 +120,7 @@ Value LoopObject::cycle(const Arguments& arguments) const {
 
 Value LoopObject::changed(Heap& heap, const Arguments& arguments) {
   Value seen = make_list(heap, arguments.positional, ListKind::kTuple);
-  if (last_changed_ && equals(*last_changed_, seen)) return Value::boolean(false);
+  if (last_changed_ && equals(heap, *last_changed_, seen)) return Value::boolean(false);
   last_changed_ = std::move(seen);
   return Value::boolean(true);
 }

@@ -14,30 +14,38 @@ bool is_tuple_kind(const List& list) {
   return list.kind == ListKind::kTuple || list.kind == ListKind::kGroup;
 }
 
-bool lists_equal(const List& a, const List& b, int depth) {
+bool texts_equal(Heap& heap, const TextData& a, const TextData& b) {
+  if (&a == &b) return true;
+  if (a.bytes.size() != b.bytes.size()) return false;
+  heap.step(a.bytes.size() / 256);
+  return a.bytes == b.bytes;
+}
+
+bool lists_equal(Heap& heap, const List& a, const List& b, int depth) {
   if (&a == &b) return true;
   const bool comparable = (is_tuple_kind(a) && is_tuple_kind(b)) || a.kind == b.kind;
   if (!comparable || a.kind == ListKind::kGenerator || a.items.size() != b.items.size()) return false;
   for (std::size_t i = 0; i < a.items.size(); ++i) {
-    if (!equals(a.items[i], b.items[i], depth + 1)) return false;
+    if (!equals(heap, a.items[i], b.items[i], depth + 1)) return false;
   }
   return true;
 }
 
-bool dicts_equal(const Dict& a, Dict& b, int depth) {
+bool dicts_equal(Heap& heap, const Dict& a, Dict& b, int depth) {
   if (&a == &b) return true;
   if (a.entries.size() != b.entries.size()) return false;
   for (const Dict::Entry& entry : a.entries) {
-    const Value* other = b.find(entry.key);
-    if (other == nullptr || !equals(entry.value, *other, depth + 1)) return false;
+    const Value* other = b.find(heap, entry.key);
+    if (other == nullptr || !equals(heap, entry.value, *other, depth + 1)) return false;
   }
   return true;
 }
 
-bool lists_less(const List& a, const List& b, const char* symbol, int depth) {
+bool lists_less(Heap& heap, const List& a, const List& b, const char* symbol, int depth) {
   const std::size_t common = std::min(a.items.size(), b.items.size());
   for (std::size_t i = 0; i < common; ++i) {
-    if (!equals(a.items[i], b.items[i], depth + 1)) return less(a.items[i], b.items[i], symbol, depth + 1);
+    if (!equals(heap, a.items[i], b.items[i], depth + 1))
+      return less(heap, a.items[i], b.items[i], symbol, depth + 1);
   }
   return a.items.size() < b.items.size();
 }
@@ -58,32 +66,36 @@ bool truthy(const Value& value) {
   return true;
 }
 
-bool equals(const Value& a, const Value& b, int depth) {
+bool equals(Heap& heap, const Value& a, const Value& b, int depth) {
   if (depth > kMaxNesting) fail("values are nested too deep to be compared");
-  if (a.is_text()) return b.is_text() && a.str() == b.str();
+  heap.step();
+  if (a.is_text()) return b.is_text() && texts_equal(heap, *a.text(), *b.text());
   if (a.is_integral() && b.is_integral()) return a.integral() == b.integral();
   if (a.is_number()) return b.is_number() && a.real_number() == b.real_number();
   if (a.is_none()) return b.is_none();
   if (a.is_undefined()) return b.is_undefined();
-  if (const List* list = a.list()) return b.list() != nullptr && lists_equal(*list, *b.list(), depth);
-  if (const Dict* dict = a.dict()) return b.dict() != nullptr && dicts_equal(*dict, *b.dict(), depth);
+  if (const List* list = a.list()) return b.list() != nullptr && lists_equal(heap, *list, *b.list(), depth);
+  if (const Dict* dict = a.dict()) return b.dict() != nullptr && dicts_equal(heap, *dict, *b.dict(), depth);
   if (a.space() != nullptr) return a.space() == b.space();
   return a.callable() == b.callable();
 }
 
-bool less(const Value& a, const Value& b, const char* symbol, int depth) {
+bool less(Heap& heap, const Value& a, const Value& b, const char* symbol, int depth) {
   if (depth > kMaxNesting) fail("values are nested too deep to be compared");
   require_defined(a);
   require_defined(b);
   if (a.is_integral() && b.is_integral()) return a.integral() < b.integral();
   if (a.is_number() && b.is_number()) return a.real_number() < b.real_number();
   // Bytes of UTF-8 order as their code points do.
-  if (a.is_text() && b.is_text()) return a.str() < b.str();
+  if (a.is_text() && b.is_text()) {
+    heap.step(std::min(a.str().size(), b.str().size()) / 256);
+    return a.str() < b.str();
+  }
   const List* left = a.list();
   const List* right = b.list();
   if (left != nullptr && right != nullptr &&
       ((is_list_kind(*left) && is_list_kind(*right)) || (is_tuple_kind(*left) && is_tuple_kind(*right)))) {
-    return lists_less(*left, *right, symbol, depth);
+    return lists_less(heap, *left, *right, symbol, depth);
   }
   fail(std::string("'") + symbol + "' not supported between instances of '" + type_name(a) + "' and '" +
        type_name(b) + "'");
@@ -92,18 +104,18 @@ bool less(const Value& a, const Value& b, const char* symbol, int depth) {
 bool compare(Heap& heap, Comparison comparison, const Value& a, const Value& b) {
   switch (comparison) {
     case Comparison::kEqual:
-      return equals(a, b);
+      return equals(heap, a, b);
     case Comparison::kNotEqual:
-      return !equals(a, b);
+      return !equals(heap, a, b);
     case Comparison::kLess:
-      return less(a, b, "<");
+      return less(heap, a, b, "<");
     case Comparison::kGreater:
-      return less(b, a, ">");
+      return less(heap, b, a, ">");
     // Not !less(b, a): with a NaN both are false.
     case Comparison::kLessEqual:
-      return less(a, b, "<=") || equals(a, b);
+      return less(heap, a, b, "<=") || equals(heap, a, b);
     case Comparison::kGreaterEqual:
-      return less(b, a, ">=") || equals(a, b);
+      return less(heap, b, a, ">=") || equals(heap, a, b);
     case Comparison::kIn:
       return contains(heap, b, a);
     case Comparison::kNotIn:
@@ -117,16 +129,16 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
     if (!item.is_text()) {
       fail(std::string("'in <string>' requires string as left operand, not ") + type_name(item));
     }
-    heap.step(container.str().size() / 256);
-    return container.str().find(item.str()) != std::string::npos;
+    heap.step(container.str().size() / 64);
+    return find_text(container.str(), item.str(), 0) != std::string::npos;
   }
-  if (Dict* dict = container.dict()) return dict->find(item) != nullptr;
+  if (Dict* dict = container.dict()) return dict->find(heap, item) != nullptr;
   if (container.list() != nullptr) {
     Iterator iterator(heap, container);
     Value element;
     while (iterator.next(element)) {
       heap.step();
-      if (equals(element, item)) return true;
+      if (equals(heap, element, item)) return true;
     }
     return false;
   }
@@ -137,7 +149,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
 std::int64_t length(const Value& value) {
   if (value.is_text()) {
     const TextData& text = *value.text();
-    return static_cast<std::int64_t>(text.ascii ? text.bytes.size() : count_chars(text.bytes));
+    return static_cast<std::int64_t>(text.chars);
   }
   if (const Dict* dict = value.dict()) return static_cast<std::int64_t>(dict->entries.size());
   const List* list = value.list();

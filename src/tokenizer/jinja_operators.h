@@ -20,9 +20,9 @@ enum class Operator { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow };
 enum class Comparison { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
 
 bool truthy(const Value& value);
-bool equals(const Value& a, const Value& b, int depth = 0);
+bool equals(Heap& heap, const Value& a, const Value& b, int depth = 0);
 // Python's a < b.
-bool less(const Value& a, const Value& b, const char* symbol = "<", int depth = 0);
+bool less(Heap& heap, const Value& a, const Value& b, const char* symbol = "<", int depth = 0);
 bool compare(Heap& heap, Comparison comparison, const Value& a, const Value& b);
 bool contains(Heap& heap, const Value& container, const Value& item);
 

@@ -1,7 +1,10 @@
 #include "tokenizer/jinja_parser.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include "tokenizer/jinja_expression_parser.h"
 #include "tokenizer/jinja_token_stream.h"
@@ -52,7 +55,7 @@ class StatementParser {
           stream_.expect(TokenType::kBlockEnd, "'%}'");
           break;
         default:
-          if (ends.size() > 0) stream_.fail_expected("a tag '" + std::string(*ends.begin()) + "'");
+          if (ends.size() > 0) stream_.fail_expected("a tag '" + std::string(*std::prev(ends.end())) + "'");
           return statements;
       }
     }
@@ -92,7 +95,8 @@ class StatementParser {
       TokenStream::fail_at(line, "'" + word + "' needs another template, and a chat template stands alone");
     }
     std::string message = "unknown tag '" + word + "'";
-    if (ends.size() > 0) message += ", the block that is open ends with '" + std::string(*ends.begin()) + "'";
+    if (ends.size() > 0)
+      message += ", the block that is open ends with '" + std::string(*std::prev(ends.end())) + "'";
     TokenStream::fail_at(line, message);
   }
 
@@ -120,7 +124,7 @@ class StatementParser {
     node->recursive = stream_.skip_name("recursive");
     if (node->recursive) ++captures_;
     ++loops_;
-    node->body = block({"endfor", "else"});
+    node->body = block({"else", "endfor"});
     --loops_;
     if (stream_.take().text == "else") node->otherwise = closed_block("endfor");
     node->captured = captures_ != captures;
@@ -180,14 +184,13 @@ class StatementParser {
     const NameId special[] = {stream_.name_id("varargs"), stream_.name_id("kwargs"),
                               stream_.name_id("caller")};
     bool* const uses[] = {&macro.uses_varargs, &macro.uses_kwargs, &macro.uses_caller};
-    const std::size_t from = stream_.position();
+    int before[3];
+    for (int i = 0; i < 3; ++i) before[i] = stream_.uses(special[i]);
     macro.body = closed_block(end);
     macro.captured = captures_ != captures;
     for (int i = 0; i < 3; ++i) {
-      const Text& name = stream_.name(special[i]);
-      bool parameter = false;
-      for (const NameId id : macro.parameters) parameter |= id == special[i];
-      *uses[i] = !parameter && stream_.mentions(name->bytes, from);
+      const bool parameter = std::count(macro.parameters.begin(), macro.parameters.end(), special[i]) > 0;
+      *uses[i] = !parameter && stream_.uses(special[i]) > before[i];
     }
     loops_ = loops;
   }

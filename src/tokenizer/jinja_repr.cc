@@ -32,7 +32,7 @@ class ReprWriter {
     } else if (const double* real = value.as<double>()) {
       out_ += repr_real(*real);
     } else if (value.is_text()) {
-      heap_.step(value.str().size() / 256);
+      heap_.step(value.str().size() / (value.text()->ascii ? 64 : 4));  // a look at every character
       out_ += value.text()->markup ? "Markup(" + repr_text(value.str()) + ")" : repr_text(value.str());
     } else if (Dict* dict = value.dict()) {
       write_dict(*dict, depth);
@@ -186,7 +186,10 @@ void append_str(Heap& heap, const Value& value, Output& out) {
 }
 
 std::string str_of(Heap& heap, const Value& value) {
-  if (value.is_text()) return value.str();
+  if (value.is_text()) {
+    heap.step(value.str().size() / 256);
+    return value.str();
+  }
   return value.is_undefined() ? std::string() : repr_of(heap, value);
 }
 

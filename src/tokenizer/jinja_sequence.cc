@@ -10,7 +10,7 @@ namespace shoal::tokenizer::jinja {
 std::vector<Value> sorted_items(Heap& heap, std::vector<Keyed> keyed, bool reverse) {
   std::stable_sort(keyed.begin(), keyed.end(), [&](const Keyed& a, const Keyed& b) {
     heap.step();
-    return reverse ? less(b.key, a.key) : less(a.key, b.key);
+    return reverse ? less(heap, b.key, a.key) : less(heap, a.key, b.key);
   });
   std::vector<Value> items;
   items.reserve(keyed.size());

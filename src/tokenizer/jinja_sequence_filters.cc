@@ -128,7 +128,7 @@ Value unique(Heap& heap, const Value& value, Arguments& arguments) {
   for (const Value& item : collect(heap, value)) {
     Value key = attribute_path(heap, item, parameters.at_or(1, None{}));
     if (!case_sensitive) key = ignore_case(heap, key);
-    if (seen->find(key) != nullptr) continue;
+    if (seen->find(heap, key) != nullptr) continue;
     seen->set(heap, key, None{});
     kept.push_back(item);
   }
@@ -145,7 +145,7 @@ Value extreme(Heap& heap, const Value& value, Arguments& arguments) {
   for (const Value& item : collect(heap, value)) {
     Value key = attribute_path(heap, item, parameters.at_or(1, None{}));
     if (!case_sensitive) key = ignore_case(heap, key);
-    if (!any || (kMax ? less(best_key, key) : less(key, best_key))) {
+    if (!any || (kMax ? less(heap, best_key, key) : less(heap, key, best_key))) {
       best = item;
       best_key = key;
     }
@@ -223,7 +223,7 @@ Value group_by(Heap& heap, const Value& value, Arguments& arguments) {
     const Value key = key_of(sorted[at]);
     const Value shown = exact_key(sorted[at]);
     std::vector<Value> members;
-    for (; at < sorted.size() && equals(key_of(sorted[at]), key); ++at) members.push_back(sorted[at]);
+    for (; at < sorted.size() && equals(heap, key_of(sorted[at]), key); ++at) members.push_back(sorted[at]);
     if (members.empty()) fail("groupby: a key does not equal itself");  // NaN
     groups.push_back(make_list(heap, {shown, make_list(heap, std::move(members))}, ListKind::kGroup));
   }

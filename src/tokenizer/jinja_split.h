@@ -23,6 +23,9 @@ MethodFunction find_split_method(std::string_view name);
 std::string replace_text(Heap& heap, std::string_view text, std::string_view old, std::string_view fresh,
                          std::int64_t count);
 
+// Offset of the last occurrence, npos where there is none. Linear, as find_text.
+std::size_t find_last_text(std::string_view text, std::string_view wanted);
+
 // Lines by Python's line ends, with them where keep_ends. Views into text.
 std::vector<std::string_view> split_lines(Heap& heap, std::string_view text, bool keep_ends);
 

@@ -23,8 +23,7 @@ Pieces split_at_spaces(Heap& heap, std::string_view text, std::int64_t limit) {
   for (text = strip_space(text, Sides::kLeft); !text.empty(); text = strip_space(text, Sides::kLeft)) {
     heap.step();
     if (limit-- == 0) {
-      // What is left keeps its inner spaces, and Python strips its end.
-      pieces.push_back(strip_space(text, Sides::kRight));
+      pieces.push_back(text);  // with its inner spaces and its end as they are
       break;
     }
     std::size_t end = 0;
@@ -40,11 +39,10 @@ Pieces split_at_spaces_from_right(Heap& heap, std::string_view text, std::int64_
   Pieces all = split_at_spaces(heap, text, -1);
   if (all.size() <= static_cast<std::size_t>(limit)) return all;
   const std::size_t joined = all.size() - static_cast<std::size_t>(limit);  // pieces that stay one
-  const char* begin = strip_space(text, Sides::kLeft).data();
+  // The first piece reaches from the start, its space included, to the end of the last one it swallows.
   const char* end = all[joined - 1].data() + all[joined - 1].size();
-  Pieces pieces{std::string_view(begin, static_cast<std::size_t>(end - begin))};
+  Pieces pieces{std::string_view(text.data(), static_cast<std::size_t>(end - text.data()))};
   pieces.insert(pieces.end(), all.begin() + static_cast<std::ptrdiff_t>(joined), all.end());
-  if (pieces[0].empty()) pieces.erase(pieces.begin());
   return pieces;
 }
 
@@ -52,27 +50,26 @@ Pieces split_at(Heap& heap, std::string_view text, std::string_view separator, s
   Pieces pieces;
   for (;;) {
     heap.step();
-    const std::size_t at = limit-- == 0 ? std::string_view::npos : text.find(separator);
+    const std::size_t at = limit-- == 0 ? std::string_view::npos : find_text(text, separator, 0);
     pieces.push_back(text.substr(0, at));
     if (at == std::string_view::npos) return pieces;
     text.remove_prefix(at + separator.size());
   }
 }
 
+// Backwards is forwards over reversed texts, in linear time.
+std::string reversed(std::string_view text) { return std::string(text.rbegin(), text.rend()); }
+
 Pieces split_at_from_right(Heap& heap, std::string_view text, std::string_view separator,
                            std::int64_t limit) {
-  Pieces pieces;
-  for (;;) {
-    heap.step();
-    const std::size_t at = limit-- == 0 ? std::string_view::npos : text.rfind(separator);
-    if (at == std::string_view::npos) {
-      pieces.push_back(text);
-      std::reverse(pieces.begin(), pieces.end());
-      return pieces;
-    }
-    pieces.push_back(text.substr(at + separator.size()));
-    text = text.substr(0, at);
+  const std::string backwards = reversed(text);
+  Pieces pieces = split_at(heap, backwards, reversed(separator), limit);
+  for (std::string_view& piece : pieces) {
+    const auto offset = static_cast<std::size_t>(piece.data() - backwards.data());
+    piece = text.substr(text.size() - offset - piece.size(), piece.size());
   }
+  std::reverse(pieces.begin(), pieces.end());
+  return pieces;
 }
 
 Value text_list(Heap& heap, const Pieces& pieces, ListKind kind = ListKind::kList) {
@@ -113,7 +110,8 @@ Value partition(Heap& heap, const Value& self, Arguments& arguments) {
   const std::string_view text = self.str();
   const std::string& separator = parameters.text(0);
   if (separator.empty()) fail("empty separator");
-  const std::size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
+  const std::size_t at = kFromRight ? find_last_text(text, separator) : find_text(text, separator, 0);
+  heap.step(text.size() / 64);
   if (at == std::string_view::npos) {
     return text_list(heap, kFromRight ? Pieces{"", "", text} : Pieces{text, "", ""}, ListKind::kTuple);
   }
@@ -147,6 +145,11 @@ MethodFunction find_split_method(std::string_view name) {
   return found == table.end() ? nullptr : found->second;
 }
 
+std::size_t find_last_text(std::string_view text, std::string_view wanted) {
+  const std::size_t at = find_text(reversed(text), reversed(wanted), 0);
+  return at == std::string_view::npos ? at : text.size() - at - wanted.size();
+}
+
 std::string replace_text(Heap& heap, std::string_view text, std::string_view old, std::string_view fresh,
                          std::int64_t count) {
   heap.step(text.size() / 64);
@@ -166,7 +169,7 @@ std::string replace_text(Heap& heap, std::string_view text, std::string_view old
     return out.append(text.substr(std::min(at, text.size())));
   }
   for (; left > 0; --left) {
-    const std::size_t found = text.find(old, at);
+    const std::size_t found = find_text(text, old, at);
     if (found == std::string_view::npos) break;
     heap.check_text(out.size() + (found - at) + fresh.size());
     out.append(text.substr(at, found - at));

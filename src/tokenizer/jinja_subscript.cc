@@ -50,7 +50,7 @@ bool find_attribute(Heap& heap, const Value& object, const Text& name, Value& ou
     return true;
   }
   if (const Namespace* space = object.space()) {
-    const Value* field = space->fields->find(std::string_view(name->bytes));
+    const Value* field = space->fields->find(heap, std::string_view(name->bytes));
     if (field != nullptr) out = *field;
     return field != nullptr;
   }
@@ -142,7 +142,7 @@ Value get_item(Heap& heap, const Value& container, const Value& key) {
   require_defined(container);
   Value out;
   if (Dict* dict = container.dict()) {
-    if (const Value* found = is_hashable(key) ? dict->find(key) : nullptr) return *found;
+    if (const Value* found = is_hashable(heap, key) ? dict->find(heap, key) : nullptr) return *found;
   } else if (key.is_integral() && find_index(heap, container, key.integral(), out)) {
     return out;
   }
@@ -159,7 +159,7 @@ Value get_attribute(Heap& heap, const Value& object, const Text& name) {
   Value out;
   if (find_attribute(heap, object, name, out)) return out;
   if (Dict* dict = object.dict()) {
-    if (const Value* found = dict->find(std::string_view(name->bytes))) return *found;
+    if (const Value* found = dict->find(heap, std::string_view(name->bytes))) return *found;
   }
   return Undefined{name, owner_name(object)};
 }

@@ -69,13 +69,13 @@ bool compared(Heap& heap, const Value& value, const Arguments& arguments) {
   return compare(heap, kComparison, value, parameters.at(0));
 }
 
-bool same_as(Heap&, const Value& value, const Arguments& arguments) {
+bool same_as(Heap& heap, const Value& value, const Arguments& arguments) {
   const Parameters parameters(arguments, "sameas", {"other"});
   const Value& other = parameters.at(0);
   if (value.list() != nullptr || value.dict() != nullptr) {
     return value.list() == other.list() && value.dict() == other.dict();
   }
-  return std::string_view(type_name(value)) == type_name(other) && equals(value, other);
+  return std::string_view(type_name(value)) == type_name(other) && equals(heap, value, other);
 }
 
 bool names_filter(Heap&, const Value& value, const Arguments& arguments) {

@@ -23,7 +23,7 @@ template <std::string (*kMap)(std::string_view)>
 Value mapped(Heap& heap, const Value& value, Arguments& arguments) {
   const Parameters parameters(arguments, "this filter", {});
   const Text text = text_of(heap, value);
-  heap.step(text->bytes.size() / 64);
+  heap.step(text->bytes.size() / 16);
   return make_text(heap, kMap(text->bytes));
 }
 
@@ -53,6 +53,7 @@ Value trim(Heap& heap, const Value& value, Arguments& arguments) {
   const std::string_view rest = parameters.has_value(0)
                                     ? strip_chars(text->bytes, parameters.text(0), Sides::kBoth)
                                     : strip_space(text->bytes, Sides::kBoth);
+  heap.step((text->bytes.size() - rest.size()) / 16);
   return rest.size() == text->bytes.size() ? Value(text) : make_text(heap, std::string(rest));
 }
 
@@ -171,9 +172,16 @@ Value strip_tags(Heap& heap, const Value& value, Arguments& arguments) {
   const std::string text = str_of(heap, value);
   heap.step(text.size() / 16);
   std::string plain;
+  bool tags_close = true;  // false once a search found no end: another would look through all the rest again
+  bool comments_close = true;
   for (std::size_t at = 0; at < text.size();) {
     const bool comment = text.compare(at, 4, "<!--") == 0;
-    const std::size_t end = text[at] == '<' ? text.find(comment ? "-->" : ">", at) : std::string::npos;
+    bool& closes = comment ? comments_close : tags_close;
+    std::size_t end = std::string::npos;
+    if (text[at] == '<' && closes) {
+      end = text.find(comment ? "-->" : ">", at);
+      closes = end != std::string::npos;
+    }
     if (end == std::string::npos) {
       plain.push_back(text[at++]);
     } else {

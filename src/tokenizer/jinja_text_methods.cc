@@ -19,7 +19,7 @@ namespace {
 template <std::string (*kMap)(std::string_view)>
 Value mapped(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, "this method", {});
-  heap.step(self.str().size() / 64);
+  heap.step(self.str().size() / 16);
   return make_text(heap, kMap(self.str()));
 }
 
@@ -40,6 +40,7 @@ Value strip(Heap& heap, const Value& self, Arguments& arguments) {
   const std::string& text = self.str();
   const std::string_view rest =
       parameters.has_value(0) ? strip_chars(text, parameters.text(0), kSides) : strip_space(text, kSides);
+  heap.step((text.size() - rest.size()) / 16);
   if (rest.size() == text.size()) return self.text()->markup ? make_text(heap, text) : self;
   return make_text(heap, std::string(rest));
 }
@@ -67,10 +68,11 @@ Window window_of(const Value& self, const Parameters& parameters, std::size_t st
 }
 
 template <bool kStart>
-Value has_affix(Heap&, const Value& self, Arguments& arguments) {
+Value has_affix(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, kStart ? "startswith" : "endswith", {"prefix", "start", "end"});
   const Window window = window_of(self, parameters, 1);
   const auto matches = [&](const std::string& affix) {
+    heap.step(1 + affix.size() / 256);
     return window.valid && (kStart ? window.text.starts_with(affix) : window.text.ends_with(affix));
   };
   const List* tuple = parameters.at(0).list();
@@ -87,6 +89,7 @@ Value remove_affix(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, kPrefix ? "removeprefix" : "removesuffix", {"affix"});
   std::string_view text = self.str();
   const std::string& affix = parameters.text(0);
+  heap.step(affix.size() / 256);
   if (affix.empty()) return self;
   if (kPrefix ? !text.starts_with(affix) : !text.ends_with(affix)) return self;
   text = kPrefix ? text.substr(affix.size()) : text.substr(0, text.size() - affix.size());
@@ -97,9 +100,9 @@ template <bool kFirst>
 std::int64_t position(Heap& heap, const Value& self, const Parameters& parameters) {
   const Window window = window_of(self, parameters, 1);
   const std::string& wanted = parameters.text(0);
-  heap.step(window.text.size() / 64);
   if (!window.valid) return -1;
-  const std::size_t at = kFirst ? window.text.find(wanted) : window.text.rfind(wanted);
+  const std::size_t at = kFirst ? find_text(window.text, wanted, 0) : find_last_text(window.text, wanted);
+  heap.step(window.text.size() / 64);
   if (at == std::string_view::npos) return -1;
   return window.before + static_cast<std::int64_t>(count_chars(window.text.substr(0, at)));
 }
@@ -126,8 +129,11 @@ Value count(Heap& heap, const Value& self, Arguments& arguments) {
   if (!window.valid) return Value::integer(0);
   if (wanted.empty()) return Value::integer(static_cast<std::int64_t>(count_chars(window.text)) + 1);
   std::int64_t found = 0;
-  for (std::size_t at = 0; (at = window.text.find(wanted, at)) != std::string_view::npos; at += wanted.size())
+  for (std::size_t at = 0; (at = find_text(window.text, wanted, at)) != std::string_view::npos;
+       at += wanted.size()) {
+    heap.step();
     ++found;
+  }
   return Value::integer(found);
 }
 
@@ -197,8 +203,9 @@ Value all_cased(Heap& heap, const Value& self, Arguments& arguments) {
   return Value::boolean(has_only_case(self.str(), kWanted));
 }
 
-Value is_space_text(Heap&, const Value& self, Arguments& arguments) {
+Value is_space_text(Heap& heap, const Value& self, Arguments& arguments) {
   const Parameters parameters(arguments, "isspace", {});
+  heap.step(self.str().size() / 16);
   return Value::boolean(!self.str().empty() && strip_space(self.str(), Sides::kLeft).empty());
 }
 

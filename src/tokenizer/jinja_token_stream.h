@@ -88,19 +88,15 @@ class TokenStream {
 
   NameId name_id(const std::string& name) {
     const auto [it, fresh] = ids_.try_emplace(name, static_cast<NameId>(names_.size()));
-    if (fresh) names_.push_back(constant_text(name));
+    if (fresh) {
+      names_.push_back(constant_text(name));
+      uses_.push_back(0);
+    }
     return it->second;
   }
-  const Text& name(NameId id) const { return names_[id]; }
-  std::size_t position() const { return at_; }
-  // Whether a token from `from` up to the current one is this name, but not an attribute of something.
-  bool mentions(std::string_view name, std::size_t from) const {
-    for (std::size_t i = from; i < at_; ++i) {
-      if (is(tokens_[i], TokenType::kName, name) && !is(tokens_[i - 1], TokenType::kOperator, "."))
-        return true;
-    }
-    return false;
-  }
+  // How often a variable was read so far.
+  int uses(NameId id) const { return uses_[id]; }
+  void count_use(NameId id) { ++uses_[id]; }
   std::vector<Text> take_names() { return std::move(names_); }
 
   // One level of recursion of the parser, for as long as it lives.
@@ -125,6 +121,7 @@ class TokenStream {
   std::size_t at_ = 0;
   int depth_ = 0;
   std::vector<Text> names_;
+  std::vector<int> uses_;  // by NameId
   std::unordered_map<std::string, NameId> ids_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <span>
 
@@ -47,7 +48,7 @@ bool matches(char32_t c, CharClass wanted) {
   if (code == nullptr) return false;
   std::string text;
   append_utf8(c, text);
-  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
+  thread_local const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   return data && pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
                              PCRE2_NO_UTF_CHECK, data.get(), nullptr) > 0;
@@ -88,16 +89,17 @@ void append_lower(char32_t c, bool end_of_word, std::string& out) {
   }
 }
 
-void append_lower_all(std::string_view text, bool after_letter, std::string& out) {
+// previous: the character before text, 0 where there is none.
+void append_lower_all(std::string_view text, char32_t previous, std::string& out) {
   for (std::size_t at = 0; at < text.size();) {
     const char32_t c = next_code_point(text, at);
     bool end_of_word = false;
-    if (c == 0x3A3 && after_letter) {
+    if (c == 0x3A3 && previous != 0 && in_class(previous, CharClass::kCased)) {
       std::size_t ahead = at;
       end_of_word = at >= text.size() || !in_class(next_code_point(text, ahead), CharClass::kCased);
     }
     append_lower(c, end_of_word, out);
-    after_letter = c < 0x80 ? ((c | 32) >= 'a' && (c | 32) <= 'z') : in_class(c, CharClass::kCased);
+    previous = c;
   }
 }
 
@@ -154,12 +156,6 @@ bool is_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-bool is_ascii(std::string_view text) {
-  unsigned char all = 0;
-  for (const char c : text) all |= static_cast<unsigned char>(c);
-  return all < 0x80;
-}
-
 std::size_t count_chars(std::string_view text) {
   std::size_t chars = 0;
   for (const char c : text) chars += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -172,6 +168,14 @@ std::size_t char_offset(std::string_view text, std::size_t index) {
   return std::min(at, text.size());
 }
 
+std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (wanted.empty()) return from;
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
 std::string to_upper(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -182,7 +186,7 @@ std::string to_upper(std::string_view text) {
 std::string to_lower(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  append_lower_all(text, false, out);
+  append_lower_all(text, 0, out);
   return out;
 }
 
@@ -198,7 +202,7 @@ std::string capitalize(std::string_view text) {
   } else {
     append_upper(first, out);
   }
-  append_lower_all(text.substr(at), in_class(first, CharClass::kCased), out);
+  append_lower_all(text.substr(at), first, out);
   return out;
 }
 
@@ -221,12 +225,10 @@ std::string title_words(std::string_view text) {
 std::string_view strip_space(std::string_view text, Sides sides) { return strip_if(text, sides, is_space); }
 
 std::string_view strip_chars(std::string_view text, std::string_view chars, Sides sides) {
-  return strip_if(text, sides, [chars](char32_t c) {
-    for (std::size_t at = 0; at < chars.size();) {
-      if (next_code_point(chars, at) == c) return true;
-    }
-    return false;
-  });
+  std::u32string set;
+  for (std::size_t at = 0; at < chars.size();) set.push_back(next_code_point(chars, at));
+  std::sort(set.begin(), set.end());
+  return strip_if(text, sides, [&set](char32_t c) { return std::binary_search(set.begin(), set.end(), c); });
 }
 
 }  // namespace shoal::tokenizer::jinja

@@ -17,7 +17,6 @@ enum class CharClass { kLetter, kNumber, kDigit, kDecimal, kUpper, kLower, kCase
 bool in_class(char32_t c, CharClass wanted);
 bool is_space(char32_t c);
 
-bool is_ascii(std::string_view text);
 std::size_t count_chars(std::string_view text);
 // Byte offset of the index-th character, text.size() where there are fewer.
 std::size_t char_offset(std::string_view text, std::size_t index);
@@ -28,6 +27,10 @@ std::string to_lower(std::string_view text);
 std::string capitalize(std::string_view text);
 // str.title(): a letter after a non-letter is upper, all others lower.
 std::string title_words(std::string_view text);
+
+// Offset of the first occurrence at or after `from`, npos where there is none. Linear for any two texts,
+// which std::string's own search is not.
+std::size_t find_text(std::string_view text, std::string_view wanted, std::size_t from);
 
 // Which ends strip() works on.
 enum class Sides { kLeft, kRight, kBoth };

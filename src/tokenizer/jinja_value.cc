@@ -8,14 +8,27 @@
 #include "tokenizer/jinja_repr.h"
 
 namespace shoal::tokenizer::jinja {
+namespace {
 
-std::size_t Dict::position(std::string_view key) const {
+// Spreads neighbours and multiples, which a plain hash of integers would crowd into few buckets.
+std::size_t hash_integer(std::int64_t value) {
+  std::uint64_t bits = static_cast<std::uint64_t>(value) * 0x9E3779B97F4A7C15;
+  bits ^= bits >> 32;
+  return bits;
+}
+
+}  // namespace
+
+std::size_t Dict::position(Heap& heap, std::string_view key) const {
   if (index_.empty()) {
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].key.is_text() && entries[i].key.str() == key) return i;
+      if (!entries[i].key.is_text() || entries[i].key.str().size() != key.size()) continue;
+      heap.step(key.size() / 256);
+      if (entries[i].key.str() == key) return i;
     }
     return kAbsent;
   }
+  heap.step(key.size() / 64);
   const auto [first, last] = index_.equal_range(std::hash<std::string_view>{}(key));
   for (auto it = first; it != last; ++it) {
     const Value& candidate = entries[it->second].key;
@@ -24,34 +37,34 @@ std::size_t Dict::position(std::string_view key) const {
   return kAbsent;
 }
 
-std::size_t Dict::position(const Value& key) const {
-  if (key.is_text()) return position(std::string_view(key.str()));
-  if (!is_hashable(key)) fail(std::string("unhashable type: '") + type_name(key) + "'");
+std::size_t Dict::position(Heap& heap, const Value& key) const {
+  if (key.is_text()) return position(heap, std::string_view(key.str()));
+  if (!is_hashable(heap, key)) fail(std::string("unhashable type: '") + type_name(key) + "'");
   if (index_.empty()) {
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (equals(entries[i].key, key)) return i;
+      if (equals(heap, entries[i].key, key)) return i;
     }
     return kAbsent;
   }
-  const auto [first, last] = index_.equal_range(hash_of(key));
+  const auto [first, last] = index_.equal_range(hash_of(heap, key));
   for (auto it = first; it != last; ++it) {
-    if (equals(entries[it->second].key, key)) return it->second;
+    if (equals(heap, entries[it->second].key, key)) return it->second;
   }
   return kAbsent;
 }
 
-Value* Dict::find(const Value& key) {
-  const std::size_t at = position(key);
+Value* Dict::find(Heap& heap, const Value& key) {
+  const std::size_t at = position(heap, key);
   return at == kAbsent ? nullptr : &entries[at].value;
 }
 
-Value* Dict::find(std::string_view key) {
-  const std::size_t at = position(key);
+Value* Dict::find(Heap& heap, std::string_view key) {
+  const std::size_t at = position(heap, key);
   return at == kAbsent ? nullptr : &entries[at].value;
 }
 
 void Dict::set(Heap& heap, const Value& key, Value value) {
-  const std::size_t at = position(key);
+  const std::size_t at = position(heap, key);
   if (at != kAbsent) {
     entries[at].value = std::move(value);
     return;
@@ -59,17 +72,17 @@ void Dict::set(Heap& heap, const Value& key, Value value) {
   heap.grow(sizeof(Entry));
   entries.push_back({key, std::move(value)});
   if (!index_.empty()) {
-    index_.emplace(hash_of(key), entries.size() - 1);
+    index_.emplace(hash_of(heap, key), entries.size() - 1);
   } else if (entries.size() > kIndexFrom) {
-    rebuild_index();
+    rebuild_index(heap);
   }
 }
 
-bool Dict::erase(const Value& key) {
-  const std::size_t at = position(key);
+bool Dict::erase(Heap& heap, const Value& key) {
+  const std::size_t at = position(heap, key);
   if (at == kAbsent) return false;
   entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(at));
-  rebuild_index();
+  rebuild_index(heap);
   return true;
 }
 
@@ -78,10 +91,11 @@ void Dict::clear() {
   index_.clear();
 }
 
-void Dict::rebuild_index() {
+void Dict::rebuild_index(Heap& heap) {
   index_.clear();
   if (entries.size() <= kIndexFrom) return;
-  for (std::size_t i = 0; i < entries.size(); ++i) index_.emplace(hash_of(entries[i].key), i);
+  heap.step(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) index_.emplace(hash_of(heap, entries[i].key), i);
 }
 
 bool Arguments::take(std::string_view name, Value& out) {
@@ -136,34 +150,42 @@ const char* type_name(const Value& value) {
   return "object";
 }
 
-bool is_hashable(const Value& value, int depth) {
+bool is_hashable(Heap& heap, const Value& value, int depth) {
   if (depth > kMaxNesting) fail("a key is nested too deep");
   if (value.dict() != nullptr) return false;
   const List* list = value.list();
   if (list == nullptr) return true;
   if (list->kind != ListKind::kTuple) return list->kind != ListKind::kList;
   for (const Value& item : list->items) {
-    if (!is_hashable(item, depth + 1)) return false;
+    heap.step();
+    if (!is_hashable(heap, item, depth + 1)) return false;
   }
   return true;
 }
 
-std::size_t hash_of(const Value& key) {
-  if (key.is_text()) return std::hash<std::string_view>{}(key.str());
-  if (key.is_integral()) return std::hash<std::int64_t>{}(key.integral());
+std::size_t hash_of(Heap& heap, const Value& key) {
+  if (key.is_text()) {
+    heap.step(key.str().size() / 64);
+    return std::hash<std::string_view>{}(key.str());
+  }
+  if (key.is_integral()) return hash_integer(key.integral());
   if (const double* real = key.as<double>()) {
     // Equal numbers must meet: a float without a fraction hashes as the integer it equals.
-    if (std::floor(*real) == *real && std::fabs(*real) < 9e18) {
-      return std::hash<std::int64_t>{}(static_cast<std::int64_t>(*real));
-    }
+    if (std::floor(*real) == *real && std::fabs(*real) < 9e18)
+      return hash_integer(static_cast<std::int64_t>(*real));
     return std::hash<double>{}(*real);
   }
   if (const List* list = key.list(); list != nullptr && list->kind == ListKind::kTuple) {
     std::size_t hash = list->items.size();
-    for (const Value& item : list->items) hash = hash * 1'000'003 ^ hash_of(item);
+    for (const Value& item : list->items) {
+      heap.step();
+      hash = hash * 1'000'003 ^ hash_of(heap, item);
+    }
     return hash;
   }
-  return 0;
+  if (key.list() != nullptr) return std::hash<const void*>{}(key.list());
+  if (key.space() != nullptr) return std::hash<const void*>{}(key.space());
+  return std::hash<const void*>{}(key.callable());
 }
 
 void fail_undefined(const Undefined& undefined) {

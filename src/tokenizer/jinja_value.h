@@ -123,17 +123,17 @@ struct Dict : Object {
   std::vector<Entry> entries;
 
   // Null where absent. Fails for a key that cannot be one.
-  Value* find(const Value& key);
-  Value* find(std::string_view key);
+  Value* find(Heap& heap, const Value& key);
+  Value* find(Heap& heap, std::string_view key);
   void set(Heap& heap, const Value& key, Value value);
   // False where absent.
-  bool erase(const Value& key);
+  bool erase(Heap& heap, const Value& key);
   void clear();
 
  private:
-  std::size_t position(const Value& key) const;
-  std::size_t position(std::string_view key) const;
-  void rebuild_index();
+  std::size_t position(Heap& heap, const Value& key) const;
+  std::size_t position(Heap& heap, std::string_view key) const;
+  void rebuild_index(Heap& heap);
 
   // Hash of key to position; kept only past kIndexFrom entries.
   static constexpr std::size_t kIndexFrom = 12;
@@ -169,9 +169,9 @@ Value make_text(Heap& heap, std::string bytes);
 
 // Python's name of the type: str, int, NoneType, dict.
 const char* type_name(const Value& value);
-bool is_hashable(const Value& value, int depth = 0);
+bool is_hashable(Heap& heap, const Value& value, int depth = 0);
 // Only for what is_hashable.
-std::size_t hash_of(const Value& key);
+std::size_t hash_of(Heap& heap, const Value& key);
 
 // Throws the sentence that belongs to an undefined value.
 [[noreturn]] void fail_undefined(const Undefined& undefined);
