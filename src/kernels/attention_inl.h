@@ -3,9 +3,8 @@
 // Thread-safety: pure functions on what they are given.
 // Invariants:
 //   1. A score adds its products over the head's dimensions in order, from zero; a value sum adds its tokens
-//   in
-//      order, from zero; a page's l is one fixed tree over its 32 weights, zeros where masked. Register
-//      blocking changes none of these.
+//      likewise; a page's l is one fixed tree over its 32 weights, zeros where masked. Register blocking
+//      changes none of these.
 //   2. Tokens a row does not see reach none of its sums, not even as 0 * x: a stale page may hold NaN.
 
 #pragma once
@@ -308,8 +307,7 @@ template <typename V, typename T>
 void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32_t page_end,
                 AttentionState state) {
   constexpr int kRows = kGroupRows<V>;
-  // Two pages ahead: 16 KiB of keys and values at head size 64, what a core has in flight from DRAM; further
-  // is slower (measured).
+  // Two pages ahead: 16 KiB of keys and values at head size 64. Eight pages are slower.
   constexpr int kAhead = 2;
   auto tile = [&](const std::byte* slab, std::int32_t page) {
     const auto slot = static_cast<std::size_t>(block.slots[page]);
