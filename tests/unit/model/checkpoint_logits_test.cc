@@ -19,7 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path source_root() { return fs::path(__FILE__).parent_path() / "../../.."; }
+// The nearest folder above the working directory, or above this file, that is a source tree: compiler caches
+// make __FILE__ relative.
+fs::path source_root() {
+  for (fs::path from : {fs::current_path(), fs::absolute(__FILE__).lexically_normal()}) {
+    for (; from.has_relative_path(); from = from.parent_path()) {
+      if (fs::exists(from / "tests/oracle/make_hf_fixtures.py")) return from;
+    }
+  }
+  return "source tree not found";
+}
 
 fs::path shared_models() {
   const char* set = std::getenv("SHOAL_SHARED");
