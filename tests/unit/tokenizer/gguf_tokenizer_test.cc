@@ -248,6 +248,19 @@ TEST_P(SharedGguf, GivesTheIdsOfThePublishedTestFile) {
   EXPECT_GT(records, 40);
 }
 
+TEST_P(SharedGguf, TakesAnyBytes) {
+  std::mt19937 random(5);
+  for (int run = 0; run < 500; ++run) {
+    std::string bytes(random() % 60, '\0');
+    for (char& c : bytes) c = static_cast<char>(random() % (run % 2 ? 256 : 128));
+    for (const TokenId id :
+         encode(*tokenizer_, bytes, {.add_special = true, .parse_special = run % 3 == 0})) {
+      ASSERT_GE(id, 0);
+      ASSERT_LT(id, tokenizer_->vocab_size());
+    }
+  }
+}
+
 TEST_P(SharedGguf, StreamsLikeWholeForRandomIds) { expect_random_ids_stream_like_whole(tokenizer_, 200); }
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedGguf,
