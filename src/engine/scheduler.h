@@ -99,6 +99,7 @@ class Scheduler {
 
   // scheduler_compose.cc
   void admit(TimePoint now);
+  void start(Sequence& sequence, TimePoint now);
   bool try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& demand);
   std::vector<policy::PoolDemand> promised_demand() const;
   std::int64_t expected_pages(const Sequence& sequence, const KvGroup& group) const;

@@ -12,6 +12,10 @@ namespace {
 // Prompt log-probabilities need a row of logits for each token: 64 MiB of them are 128 rows of the largest
 // vocabularies.
 constexpr std::int64_t kPromptLogitBytes = 64 << 20;
+// A request whose pages do not fit yet may be passed by smaller ones among the next three, 16 times at most:
+// a long one does not hold up all others, nor they it for ever.
+constexpr std::size_t kLookAhead = 4;
+constexpr std::int32_t kMostPassed = 16;
 
 }  // namespace
 
@@ -77,23 +81,33 @@ std::int32_t Scheduler::cacheable_pages(const Sequence& sequence) const {
 }
 
 void Scheduler::admit(TimePoint now) {
-  if (queue_.empty()) return;
+  if (queue_.empty() || std::ssize(running_) >= options_.max_sequences) return;
   std::vector<policy::PoolDemand> demand = promised_demand();
-  while (!queue_.empty()) {
-    Sequence& sequence = *queue_.front();
-    if (!try_admit(sequence, demand)) return;
-    queue_.pop_front();
-    sequence.state = SequenceState::kRunning;
-    running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
-    match_prefix(sequence);
-    RequestRecord& request = *sequence.request;
-    if (!request.admitted) {
-      request.admitted = true;
-      request.admitted_at = now;
-      request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
-      totals_.histograms.queue_time.add(seconds_between(sequence.arrived, now));
+  for (std::size_t at = 0; at < std::min(queue_.size(), kLookAhead);) {
+    Sequence& sequence = *queue_[at];
+    if (std::ssize(running_) >= options_.max_sequences) return;
+    if (!try_admit(sequence, demand)) {
+      // One that has begun, or was passed often enough, is passed no more.
+      if (sequence.output_tokens() > 0 || sequence.passed >= kMostPassed) return;
+      ++at;
+      continue;
     }
+    for (std::size_t i = 0; i < at; ++i) ++queue_[i]->passed;
+    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(at));
+    start(sequence, now);
   }
+}
+
+void Scheduler::start(Sequence& sequence, TimePoint now) {
+  sequence.state = SequenceState::kRunning;
+  running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
+  match_prefix(sequence);
+  RequestRecord& request = *sequence.request;
+  if (request.admitted) return;
+  request.admitted = true;
+  request.admitted_at = now;
+  request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
+  totals_.histograms.queue_time.add(seconds_between(sequence.arrived, now));
 }
 
 bool Scheduler::try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& demand) {

@@ -24,7 +24,13 @@ void Scheduler::apply(StepResult result, TimePoint now) {
     fail_flight(flight, error, now);
     return;
   }
-  if (!flight.items.empty()) cost_.observe(flight.shape, result.seconds);
+  if (!flight.items.empty()) {
+    log(LogLevel::kDebug, "step.done",
+        "plan={} decode={} prefill={} expected_ms={:.1f} high_ms={:.1f} ms={:.1f}", flight.number.value,
+        flight.shape.decode_rows, flight.shape.prefill_rows, 1e3 * cost_.predict(flight.shape),
+        1e3 * cost_.predict_high(flight.shape), 1e3 * result.seconds);
+    cost_.observe(flight.shape, result.seconds);
+  }
   take_prompt_logprobs(result, flight);
   // Samples come in the order of the items; those of items that the rank skipped are missing.
   std::size_t next = 0;

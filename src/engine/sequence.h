@@ -37,6 +37,7 @@ struct Sequence {
   std::uint64_t arrival = 0;         // order among all sequences
   std::uint32_t choice = 0;
   SequenceState state = SequenceState::kHeldBack;
+  std::int32_t passed = 0;  // times that later ones were admitted first
   TimePoint arrived{};
   TimePoint last_token{};
 

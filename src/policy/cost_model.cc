@@ -11,8 +11,8 @@ namespace {
 constexpr double kForget = 0.98;
 // The guess weighs like a fiftieth of one observation: it decides only what no observation has touched.
 constexpr double kPriorWeight = 0.02;
-constexpr double kHighQuantile = 0.95;
-constexpr double kMarginStep = 0.02;
+constexpr double kHighQuantile = 0.99;
+constexpr double kMarginStep = 0.03;
 
 CostModel::Coefficients terms(const StepShape& shape) {
   return {1, shape.decode_rows, shape.prefill_rows, shape.decode_kv, shape.prefill_pairs};
@@ -42,7 +42,7 @@ double CostModel::predict(const StepShape& shape) const {
 void CostModel::observe(const StepShape& shape, double seconds) {
   if (!(seconds > 0) || !std::isfinite(seconds)) return;
   if (observations_ > 0) {
-    // Stochastic quantile tracking: up by 0.95 of a step when exceeded, down by 0.05 when not.
+    // Stochastic quantile tracking: up by 0.99 of a step when exceeded, down by 0.01 when not.
     const double ratio = seconds / std::max(predict(shape), 1e-9);
     margin_ += kMarginStep * (ratio > margin_ ? kHighQuantile : kHighQuantile - 1);
     margin_ = std::clamp(margin_, 1.05, 2.0);

@@ -48,7 +48,7 @@ class CostModel {
 
   // Expected seconds of a step.
   double predict(const StepShape& shape) const;
-  // Seconds that 19 of 20 steps like this stay below, from how far steps were off lately.
+  // Seconds that 99 of 100 steps like this stay below, from how far steps were off lately.
   double predict_high(const StepShape& shape) const { return predict(shape) * margin_; }
 
   // Ignores durations that are not positive and finite.

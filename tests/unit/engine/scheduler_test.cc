@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -379,6 +380,22 @@ TEST_F(SchedulerTest, APoolOfExactlyOneContextServesOneAfterTheOther) {
   for (TokenId i = 0; i < 4; ++i) ids.push_back(rig.submit(request_of(prompt_of(100, i), 28)));
   rig.run();
   for (const auto id : ids) EXPECT_EQ(rig.received[id].ids.at(0).size(), 28U);
+}
+
+TEST_F(SchedulerTest, ALargeRequestThatWaitsForPagesIsPassedOnlySoOften) {
+  SchedulerRig rig({.pages = 20, .context = 600, .max_sequences = 4});
+  // One runs for long on half of the pool; one needs nearly all of it.
+  rig.submit(request_of(prompt_of(200, 1), 120));
+  rig.step();
+  const auto large = rig.submit(request_of(prompt_of(560, 2), 4));
+  std::vector<std::uint64_t> small;
+  for (TokenId i = 0; i < 40; ++i) small.push_back(rig.submit(request_of(prompt_of(20, i + 3), 4)));
+  while (rig.received[large].lasts == 0) ASSERT_TRUE(rig.step());
+  const auto before =
+      std::ranges::count_if(small, [&](std::uint64_t id) { return rig.received[id].lasts > 0; });
+  EXPECT_GT(before, 0);
+  EXPECT_LE(before, 16 + 4);
+  rig.run();
 }
 
 TEST_F(SchedulerTest, RefusesParametersOutOfRange) {
