@@ -12,7 +12,10 @@
 namespace shoal::cli {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
-  command.add_option("MODEL", flags.model, "A GGUF model file")->required();
+  command
+      .add_option("MODEL", flags.model,
+                  "A GGUF model file (the first of a split one), or a Hugging Face folder")
+      ->required();
   command.add_option("--kv-dtype", flags.kv_dtype, "Type of the KV cache: bf16 or f32")
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str();
@@ -23,6 +26,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
           "other implementations")
       ->check(CLI::IsMember({"auto", "f32"}))
       ->capture_default_str();
+  command
+      .add_option("--weights", flags.weights,
+                  "Packs matrices that are f32, f16 or bf16 in the files as bf16, q8_0 or q4_0 (default: as "
+                  "they are)")
+      ->check(CLI::IsMember({"bf16", "q8_0", "q4_0"}));
   command.add_option("--threads", flags.threads, "Compute threads (default: the cores this process may use)")
       ->check(CLI::Range(1, 1024));
   command.add_flag("--deterministic", flags.deterministic,
@@ -48,6 +56,7 @@ Expected<std::unique_ptr<OpenModel>> OpenModel::open(const ModelFlags& flags) {
   ProgressLine progress("loading");
   model::LoadOptions options;
   options.context = opened->context_;
+  options.weights = flags.weight_type();
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); };
   SHOAL_ASSIGN(model, model::Model::load(flags.model, options));
   opened->model_ = std::move(model);

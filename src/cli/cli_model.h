@@ -6,12 +6,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/expected.h"
 #include "core/thread_pool.h"
 #include "kernels/context.h"
 #include "model/forward.h"
+#include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
 
 namespace CLI {
@@ -24,13 +26,15 @@ struct ModelFlags {
   std::string model;
   std::string kv_dtype = "bf16";
   std::string activations = "auto";
-  int threads = 0;  // 0: as many as this process may use
+  std::string weights;  // empty: as in the files
+  int threads = 0;      // 0: as many as this process may use
   bool deterministic = false;
 
+  std::optional<DType> weight_type() const { return dtype_from_name(weights); }
   KvDType kv() const { return kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16; }
 };
 
-// MODEL, --kv-dtype, --activations, --threads, --deterministic.
+// MODEL, --kv-dtype, --activations, --weights, --threads, --deterministic.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 
 class OpenModel {

@@ -62,8 +62,8 @@ void add_subcommands(CLI::App& app, int& exit_code) {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "Serves large language models on CPUs: the OpenAI API over a GGUF model file.\n"
-      "Start with `shoal serve MODEL.gguf`, or `shoal inspect MODEL.gguf` to see what a file holds.",
+      "Serves large language models on CPUs: the OpenAI API over a model in a GGUF file or a Hugging Face "
+      "folder.\nStart with `shoal serve MODEL`, or `shoal inspect MODEL` to see what it holds.",
       "shoal");
   app.set_version_flag("--version", "shoal " SHOAL_VERSION);
   app.require_subcommand(1);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "engine/stats.h"
 #include "kernels/context.h"
 #include "model/description.h"
+#include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
 #include "tokenizer/tokenizer.h"
 
@@ -32,6 +34,7 @@ struct EngineOptions {
   KvDType kv_dtype = KvDType::kBf16;
   kernels::Activations activations = kernels::Activations::kAuto;
   bool deterministic = false;
+  std::optional<DType> weights;  // model::LoadOptions::weights
   // Pages of the pool; 0: by kv_bytes; both 0: a share of free memory, at least one full context.
   std::int64_t kv_pages = 0;
   std::int64_t kv_bytes = 0;

@@ -70,6 +70,7 @@ Status load(const EngineOptions& options, std::int32_t max_slots, RankParts& par
   const kernels::Context context{parts.pool.get(), isa, options.activations, options.deterministic};
   model::LoadOptions load_options;
   load_options.context = context;
+  load_options.weights = options.weights;
   if (options.progress) {
     load_options.progress = [&](std::uint64_t done, std::uint64_t total) {
       options.progress("weights", total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1);

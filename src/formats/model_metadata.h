@@ -83,7 +83,7 @@ struct ModelMetadata {
 
   bool post_norms = false;  // post_attention_norm and post_ffw_norm, before the residual sums
 
-  double attention_scale = 0.0;    // on queries times keys
+  double attention_scale = 0.0;    // on queries times keys; 0: 1 / sqrt(head_dim)
   double attention_softcap = 0.0;  // scores become cap * tanh(score / cap); 0: as they are
   double final_softcap = 0.0;      // the same for logits
   double embedding_scale = 1.0;

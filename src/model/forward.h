@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "layout/kv_groups.h"
 #include "layout/layout.h"
 #include "model/description.h"
+#include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
 #include "tensor/matrix.h"
 
@@ -59,6 +61,10 @@ struct LoadOptions {
   Layout layout = Layout::single();
   std::int32_t rank = 0;
   kernels::Context context;  // pool, ISA, activations, strict
+  // Matrices that the files hold as F32, F16 or BF16 are packed as this type, one of bf16, q8_0 and q4_0,
+  // where their rows are whole blocks of it; rows of the embedding table are read as they are. Absent: as in
+  // the files.
+  std::optional<DType> weights;
   // Called with done and total bytes of weights while packing.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };

@@ -19,9 +19,9 @@ namespace shoal::model {
 namespace {
 
 // Heads are dealt alike in every layer, so one quantised output projection makes all of them cut at blocks.
-bool any_output_quantised(const formats::Checkpoint& checkpoint) {
-  return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const auto& tensor) {
-    return tensor.name.ends_with("attn_output.weight") && is_quantised(tensor.type);
+bool any_output_quantised(const formats::Checkpoint& checkpoint, std::optional<DType> weights) {
+  return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [&](const auto& tensor) {
+    return tensor.name.ends_with("attn_output.weight") && is_quantised(packed_as(tensor, weights));
   });
 }
 
@@ -47,6 +47,24 @@ Expected<Layer> load_layer(WeightLoader& loader, const ModelDescription& descrip
   return loaded;
 }
 
+// Asking for a type that nothing would be packed as is a mistake worth a word.
+Status check_weights(const formats::Checkpoint& checkpoint, std::optional<DType> weights) {
+  if (!weights) return {};
+  if (*weights != DType::kBF16 && *weights != DType::kQ8_0 && *weights != DType::kQ4_0) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("weights cannot be made {}; known are bf16, q8_0 and q4_0", dtype_name(*weights))};
+  }
+  const auto tensors = checkpoint.tensors();
+  const bool any = std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+    return tensor.n_dims == 2 && packed_as(tensor, weights) == *weights;
+  });
+  if (any) return {};
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{}: no matrix can be made {}: only f32, f16 and bf16 are converted, in rows of whole "
+                      "blocks of {}",
+                      checkpoint.name(), dtype_name(*weights), block_elements(*weights))};
+}
+
 parallel::Place place_in(const Group& group) { return {group.size(), group.index}; }
 
 std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
@@ -62,19 +80,22 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(model));
   const formats::ModelMetadata& metadata = checkpoint.metadata();
 
+  SHOAL_TRY(check_weights(checkpoint, options.weights));
+  const std::string_view weights = options.weights ? dtype_name(*options.weights) : "file";
   ModelDescription description = describe(metadata);
   description.parameters = count_parameters(checkpoint);
-  description.fingerprint = formats::model_fingerprint(checkpoint, "file", "v1").hex();
+  description.fingerprint = formats::model_fingerprint(checkpoint, weights, "v1").hex();
   const parallel::Place attention_place =
       place_in(options.layout.group(GroupKind::kAttentionTensor, options.rank));
   const parallel::Place feed_forward_place =
       place_in(options.layout.group(GroupKind::kFeedForwardTensor, options.rank));
   const AttentionBlock& block = description.layers.front().attention;
-  SHOAL_ASSIGN(attention_shard, parallel::attention_shard({block.query_heads, block.kv_heads, block.head_dim},
-                                                          any_output_quantised(checkpoint), attention_place));
+  SHOAL_ASSIGN(attention_shard,
+               parallel::attention_shard({block.query_heads, block.kv_heads, block.head_dim},
+                                         any_output_quantised(checkpoint, options.weights), attention_place));
   SHOAL_ASSIGN(feed_forward_shard, parallel::feed_forward_shard(metadata.ffn_dim, feed_forward_place));
 
-  WeightLoader loader(checkpoint, options.context, options.progress);
+  WeightLoader loader(checkpoint, options.weights, options.context, options.progress);
   std::vector<Layer> layers;
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(description.layers.size()); ++i) {
     SHOAL_ASSIGN(layer, load_layer(loader, description, i, attention_shard, feed_forward_shard,

@@ -5,13 +5,20 @@
 #include <utility>
 
 #include "kernels/dequantise.h"
+#include "kernels/quantise.h"
 #include "parallel/weight_slice.h"
 
 namespace shoal::model {
 
-WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, const kernels::Context& context,
-                           Progress progress)
-    : checkpoint_(checkpoint), context_(context), progress_(std::move(progress)) {
+DType packed_as(const formats::ModelTensor& tensor, std::optional<DType> weights) {
+  if (weights && !is_quantised(tensor.type) && tensor.row_length() % block_elements(*weights) == 0)
+    return *weights;
+  return kernels::packed_type(tensor.type);
+}
+
+WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
+                           const kernels::Context& context, Progress progress)
+    : checkpoint_(checkpoint), weights_(weights), context_(context), progress_(std::move(progress)) {
   const bool tied = checkpoint.metadata().tied_embeddings;
   for (const auto& tensor : checkpoint.tensors()) {
     // Rows of an embedding that is not the head too are read as tokens come.
@@ -46,6 +53,7 @@ Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_
     SHOAL_ASSIGN(tensor, find(part.tensor));
     tensors.push_back(tensor);
     sources.push_back(parallel::row_slice(*tensor, part.rows));
+    sources.back().pack_as = packed_as(*tensor, weights_);
   }
   const std::int64_t whole[] = {sources.front().columns};
   auto linear = parallel::PackedLinear::pack(sources, whole, context_);
@@ -60,6 +68,7 @@ Expected<parallel::PackedLinear> WeightLoader::row_parallel(const std::string& t
   SHOAL_ASSIGN(found, find(tensor));
   auto source = parallel::column_slice(*found, columns);
   if (!source) return failed(tensor, source.error().message());
+  source->pack_as = packed_as(*found, weights_);
   auto linear = parallel::PackedLinear::pack(std::span(&*source, 1), segment_ends, context_);
   if (!linear) return failed(tensor, linear.error().message());
   done_with(*found);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,11 +23,15 @@
 
 namespace shoal::model {
 
+// The type that a matrix is packed as, where `weights` is what LoadOptions asks for.
+DType packed_as(const formats::ModelTensor& tensor, std::optional<DType> weights);
+
 class WeightLoader {
  public:
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-  WeightLoader(const formats::Checkpoint& checkpoint, const kernels::Context& context, Progress progress);
+  WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
+               const kernels::Context& context, Progress progress);
 
   struct Rows {
     std::string tensor;
@@ -49,6 +54,7 @@ class WeightLoader {
   void done_with(const formats::ModelTensor& tensor);
 
   const formats::Checkpoint& checkpoint_;
+  std::optional<DType> weights_;
   kernels::Context context_;
   Progress progress_;
   std::uint64_t done_ = 0;
