@@ -92,7 +92,8 @@ class Server:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             info = self.get("/get_server_info")[1]
-            if info["num_requests_running"] == 0 and info["num_requests_waiting"] == 0:
+            held = sum(group["held"] for group in info["kv_pages"])  # until the plans in flight have been answered
+            if info["num_requests_running"] == 0 and info["num_requests_waiting"] == 0 and held == 0:
                 return
             time.sleep(0.02)
         raise AssertionError("requests are still running: " + json.dumps(info))
