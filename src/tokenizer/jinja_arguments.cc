@@ -18,15 +18,15 @@ Parameters::Parameters(const Arguments& arguments, const char* function,
          (names.size() == 1 ? "" : "s") + " (" + std::to_string(arguments.positional.size()) + " given)");
   }
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) bound_[i] = &arguments.positional[i];
-  for (const auto& [name, value] : arguments.named) {
-    const auto found =
-        std::find_if(names.begin(), names.end(), [&](const char* n) { return name->bytes == n; });
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first->bytes;
+    const auto found = std::find_if(names.begin(), names.end(), [&](const char* n) { return name == n; });
     if (found == names.end()) {
-      fail(std::string(function) + " got an unexpected keyword argument '" + name->bytes + "'");
+      fail(std::string(function) + " got an unexpected keyword argument '" + name + "'");
     }
     const Value*& slot = bound_[static_cast<std::size_t>(found - names.begin())];
     if (slot != nullptr) fail(std::string(function) + " got multiple values for argument '" + *found + "'");
-    slot = &value;
+    slot = &argument.second;
   }
 }
 

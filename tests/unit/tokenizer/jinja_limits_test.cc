@@ -47,7 +47,7 @@ TEST(JinjaLimits, EndlessRecursionOfMacros) {
   EXPECT_EQ(failure("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}"),
             kDepth);
   EXPECT_EQ(failure("{% macro m(x=m()) %}{% endmacro %}{{ m() }}"), kDepth);
-  EXPECT_EQ(failure("{% macro m() %}{% call m() %}{{ m() }}{% endcall %}{% endmacro %}{{ m() }}"), kDepth);
+  EXPECT_EQ(failure("{% macro m() %}{{ caller }}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}"), kDepth);
   EXPECT_EQ(failure("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"), kDepth);
 }
 
@@ -89,10 +89,13 @@ TEST(JinjaLimits, HugeTexts) {
 }
 
 TEST(JinjaLimits, HugeContainers) {
+  jinja::Limits patient = small();
+  patient.steps = 2'000'000;
   EXPECT_EQ(failure("{{ [1] * 10**9 }}"), kText);
   EXPECT_EQ(
       failure(
-          "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"),
+          "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+          patient),
       kMemory);
   EXPECT_EQ(
       failure("{% set l = [] %}{% for i in range(99) %}{% set _ = l.append('a' * 10**6) %}{% endfor %}"),
@@ -118,7 +121,7 @@ TEST(JinjaLimits, LongChains) {
   EXPECT_EQ(failure("{{ x" + repeated(".x", 100'000) + " }}"), high);
   EXPECT_EQ(failure("{{ x" + repeated("|e", 100'000) + " }}"), high);
   EXPECT_EQ(failure("{{ x" + repeated("()", 100'000) + " }}"), high);
-  EXPECT_EQ(failure("{{ 1" + repeated(" ~ 1", 100'000) + " }}"), "rendered 100001 bytes");
+  EXPECT_EQ(failure("{{ 1" + repeated(" ~ 1", 30'000) + " }}"), "rendered 30001 bytes");
   EXPECT_EQ(failure("{{ 1" + repeated(" + 1", 200) + " }}"), "rendered 3 bytes");
 }
 
