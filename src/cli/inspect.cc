@@ -6,18 +6,22 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "formats/checkpoint.h"
 #include "formats/fingerprint.h"
+#include "formats/generation_config.h"
 #include "formats/gguf_file.h"
 #include "formats/model_metadata.h"
 #include "formats/model_summary.h"
 #include "model/description.h"
 #include "tensor/kv_layout.h"
+#include "tokenizer/tokenizer.h"
 
 namespace shoal::cli {
 namespace {
@@ -36,7 +40,7 @@ struct InspectFlags {
 };
 
 struct TokenizerFacts {
-  std::string model;  // "gpt2", "llama"; empty where the file has none
+  std::string model;  // "gpt2", "llama", "tokenizer.json"; empty where there is none
   std::string pre;
   std::uint64_t tokens = 0;
   bool chat_template = false;
@@ -54,11 +58,18 @@ struct KvNeed {
 
 // What the two forms of output are written from.
 struct Report {
-  const GgufFile& file;
+  std::string path;
+  std::string format;  // "GGUF 3"
+  std::uint64_t file_bytes = 0;
+  std::size_t files = 1;
+  std::size_t tensors = 0;
+  std::string architecture;
+  std::string title;
   TokenizerFacts tokenizer;
   std::optional<ModelMetadata> model;  // absent in a file with the tokenizer only
   ModelSummary summary;
   formats::Fingerprint fingerprint;
+  formats::GenerationDefaults generation;
   std::int64_t context = 0;
   std::string kv_dtype;
   std::vector<KvNeed> kv;
@@ -142,6 +153,10 @@ std::string extras_text(const ModelMetadata& m) {
   if (m.attention_bias) out += ", biases on Q, K and V";
   if (m.attention_output_bias) out += ", bias after attention";
   if (m.qk_norm) out += ", norms on Q and K";
+  if (m.post_norms) out += ", norms behind each block";
+  if (m.activation == formats::Activation::kGeluTanh) out += ", GELU";
+  if (m.attention_softcap > 0) out += fmt::format(", scores capped at {:g}", m.attention_softcap);
+  if (m.final_softcap > 0) out += fmt::format(", logits capped at {:g}", m.final_softcap);
   return out;
 }
 
@@ -151,6 +166,7 @@ void print_model(const Report& r) {
              m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn_dim);
   fmt::print("             vocabulary {}, context {}, {}\n", m.vocab, m.context, extras_text(m));
   fmt::print("rope         {}\n", rope_text(m.rope));
+  if (m.window_rope) fmt::print("             in layers with a window: {}\n", rope_text(*m.window_rope));
   fmt::print("fingerprint  {}\n\n", r.fingerprint.hex());
 
   fmt::print("{:<14}{:>16}{:>9}{:>14}{:>9}\n", "part", "parameters", "share", "bytes", "share");
@@ -181,12 +197,23 @@ void print_memory(const Report& r) {
   fmt::print("together     {}\n", size_text(weights + r.kv_bytes()));
 }
 
+void print_generation(const formats::GenerationDefaults& g) {
+  std::string out;
+  const auto add = [&](std::string_view name, const auto& value) {
+    if (value) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", g.temperature);
+  add("top_p", g.top_p);
+  add("top_k", g.top_k);
+  add("min_p", g.min_p);
+  add("repetition penalty", g.repetition_penalty);
+  if (!out.empty()) fmt::print("sampling     {}, as its makers recommend\n", out);
+}
+
 void print_text(const Report& r) {
-  fmt::print("file         {}, GGUF {}, {}\n", r.file.name(), r.file.version(),
-             size_text(r.file.file_bytes()));
-  const std::string title = text_or_empty(r.file, "general.name");
-  fmt::print("model        {}{}\n", text_or_empty(r.file, "general.architecture"),
-             title.empty() ? "" : fmt::format(" \"{}\"", title));
+  fmt::print("file         {}, {}, {}{}\n", r.path, r.format, size_text(r.file_bytes),
+             r.files > 1 ? fmt::format(" in {} files", r.files) : "");
+  fmt::print("model        {}{}\n", r.architecture, r.title.empty() ? "" : fmt::format(" \"{}\"", r.title));
   if (r.tokenizer.model.empty()) {
     fmt::print("tokenizer    none\n");
   } else {
@@ -198,6 +225,7 @@ void print_text(const Report& r) {
     fmt::print("weights      none: a file for the tokenizer only\n");
     return;
   }
+  print_generation(r.generation);
   print_model(r);
   print_memory(r);
 }
@@ -223,12 +251,19 @@ ordered_json model_json(const ModelMetadata& m) {
             {"dims", m.rope.dims},
             {"style", m.rope.style == formats::RopeStyle::kInterleaved ? "interleaved" : "half-split"},
             {"scaling", scaling_name(m.rope.scaling)},
-            {"factor", m.rope.factor}}},
+            {"factor", m.rope.factor},
+            {"window_base", m.window_rope ? m.window_rope->freq_base : m.rope.freq_base}}},
           {"windows", m.windows},
           {"tied_embeddings", m.tied_embeddings},
           {"attention_bias", m.attention_bias},
           {"attention_output_bias", m.attention_output_bias},
-          {"qk_norm", m.qk_norm}};
+          {"qk_norm", m.qk_norm},
+          {"post_norms", m.post_norms},
+          {"activation", m.activation == formats::Activation::kSilu ? "silu" : "gelu_tanh"},
+          {"attention_scale", m.attention_scale},
+          {"attention_softcap", m.attention_softcap},
+          {"final_softcap", m.final_softcap},
+          {"embedding_scale", m.embedding_scale}};
 }
 
 ordered_json memory_json(const Report& r) {
@@ -252,17 +287,18 @@ ordered_json memory_json(const Report& r) {
 }
 
 void print_json(const Report& r) {
-  ordered_json out{{"file", r.file.name()},
-                   {"file_bytes", r.file.file_bytes()},
-                   {"gguf_version", r.file.version()},
-                   {"architecture", text_or_empty(r.file, "general.architecture")},
-                   {"name", text_or_empty(r.file, "general.name")},
+  ordered_json out{{"file", r.path},
+                   {"format", r.format},
+                   {"file_bytes", r.file_bytes},
+                   {"files", r.files},
+                   {"architecture", r.architecture},
+                   {"name", r.title},
                    {"tokenizer",
                     {{"model", r.tokenizer.model},
                      {"pre", r.tokenizer.pre},
                      {"tokens", r.tokenizer.tokens},
                      {"chat_template", r.tokenizer.chat_template}}},
-                   {"tensors", r.file.tensors().size()}};
+                   {"tensors", r.tensors}};
   if (r.model) {
     out["model"] = model_json(*r.model);
     out["fingerprint"] = r.fingerprint.hex();
@@ -287,39 +323,76 @@ int complain(const Status& status, int exit_code) {
   return exit_code;
 }
 
-int run_inspect(const InspectFlags& flags) {
-  const auto file = GgufFile::open(flags.model);
-  if (!file) return complain(file.error(), 1);
-  Report report{.file = *file,
-                .tokenizer = tokenizer_facts(*file),
-                .model = {},
-                .summary = {},
-                .fingerprint = {},
-                .context = 0,
-                .kv_dtype = flags.kv_dtype,
-                .kv = {}};
-  // Tokenizer-only files come in every architecture; only weights need one that can run.
-  if (!file->tensors().empty()) {
-    auto model = formats::read_model_metadata(*file);
-    if (!model) return complain(model.error(), 1);
-    if (const Status sound = formats::check_model_tensors(*file, *model); !sound.ok())
-      return complain(sound, 1);
-    if (flags.context > model->context) {
-      return complain({ErrorCode::kInvalidArgument, fmt::format("--ctx {} is above the model's context of {}",
-                                                                flags.context, model->context)},
-                      2);
-    }
-    const KvDType dtype = flags.kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16;
-    report.context = flags.context > 0 ? flags.context : model->context;
-    report.kv = kv_needs(*model, report.context, dtype);
-    report.summary = formats::summarise(*file, *model);
-    const KvLayout layout{.kv_heads = static_cast<std::int32_t>(model->kv_heads),
-                          .head_dim = static_cast<std::int32_t>(model->head_dim),
-                          .dtype = dtype};
-    report.fingerprint = formats::model_fingerprint(*file, "file", layout.id());
-    report.model = std::move(*model);
+// A file without weights: its tokenizer is all there is, and it may be of any architecture.
+Report report_of_vocabulary(const GgufFile& file) {
+  Report report;
+  report.path = file.name();
+  report.format = fmt::format("GGUF {}", file.version());
+  report.file_bytes = file.file_bytes();
+  report.architecture = text_or_empty(file, "general.architecture");
+  report.title = text_or_empty(file, "general.name");
+  report.tokenizer = tokenizer_facts(file);
+  return report;
+}
+
+Expected<TokenizerFacts> tokenizer_of(const std::filesystem::path& model) {
+  TokenizerFacts facts;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(model, ignored)) {
+    SHOAL_ASSIGN(file, GgufFile::open(model));
+    return tokenizer_facts(file);
   }
-  flags.json ? print_json(report) : print_text(report);
+  if (!std::filesystem::exists(model / "tokenizer.json", ignored)) return facts;
+  SHOAL_ASSIGN(loaded, tokenizer::Tokenizer::load(model));
+  facts.model = "tokenizer.json";
+  facts.tokens = static_cast<std::uint64_t>(loaded->vocab_size());
+  facts.chat_template = !loaded->chat_template().empty();
+  return facts;
+}
+
+Expected<Report> report_of_model(const InspectFlags& flags) {
+  SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(flags.model));
+  SHOAL_ASSIGN(tokenizer, tokenizer_of(flags.model));
+  SHOAL_ASSIGN(generation, formats::read_generation_defaults(flags.model));
+  const ModelMetadata& model = checkpoint.metadata();
+  if (flags.context > model.context) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--ctx {} is above the model's context of {}", flags.context, model.context));
+  }
+  Report report;
+  report.path = checkpoint.name();
+  report.format = checkpoint.format();
+  report.file_bytes = checkpoint.file_bytes();
+  report.files = checkpoint.table().files().size();
+  report.tensors = checkpoint.tensors().size();
+  report.architecture = model.architecture;
+  report.title = formats::printable(model.name);
+  report.tokenizer = std::move(tokenizer);
+  report.generation = std::move(generation);
+  report.context = flags.context > 0 ? flags.context : model.context;
+  report.kv_dtype = flags.kv_dtype;
+  report.kv = kv_needs(model, report.context, flags.kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16);
+  report.summary = formats::summarise(checkpoint.table(), model);
+  // As Model::load reckons it.
+  report.fingerprint = formats::model_fingerprint(checkpoint, "file", "v1");
+  report.model = model;
+  return report;
+}
+
+Expected<Report> make_report(const InspectFlags& flags) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(flags.model, ignored)) {
+    SHOAL_ASSIGN(file, GgufFile::open(flags.model));
+    // The first file of a split model may hold keys alone.
+    if (file.tensors().empty() && !file.has("split.count")) return report_of_vocabulary(file);
+  }
+  return report_of_model(flags);
+}
+
+int run_inspect(const InspectFlags& flags) {
+  const auto report = make_report(flags);
+  if (!report) return complain(report.error(), report.error().code() == ErrorCode::kInvalidArgument ? 2 : 1);
+  flags.json ? print_json(*report) : print_text(*report);
   return 0;
 }
 
@@ -327,8 +400,11 @@ int run_inspect(const InspectFlags& flags) {
 
 void add_inspect(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command = app.add_subcommand("inspect", "Show what a model file is and what it needs in memory");
-  command->add_option("model", flags->model, "A GGUF file")->required()->type_name("MODEL");
+  CLI::App* command = app.add_subcommand("inspect", "Show what a model is and what it needs in memory");
+  command
+      ->add_option("model", flags->model, "A GGUF file (the first of a split one), or a Hugging Face folder")
+      ->required()
+      ->type_name("MODEL");
   command->add_option("--ctx", flags->context, "Tokens of context to reckon with; default: the model's own")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 28));
   command->add_option("--kv-dtype", flags->kv_dtype, "Type of the KV cache")

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@ namespace {
 
 struct SynthFlags {
   std::string shape;
-  std::string type = "q8_0";
+  std::string type;  // empty: q8_0 in a file, bf16 in a folder
   std::uint64_t seed = 1;
   int threads = 0;
   std::string out;
@@ -48,17 +49,20 @@ std::function<void(std::uint64_t, std::uint64_t)> progress_line() {
 int run_synth(const SynthFlags& flags) {
   const auto shape = formats::find_synth_shape(flags.shape);
   if (!shape) return complain(shape.error(), 2);
-  const auto type = dtype_from_name(flags.type);
+  const bool file = std::filesystem::path(flags.out).extension() == ".gguf";
+  const std::string type_name = !flags.type.empty() ? flags.type : file ? "q8_0" : "bf16";
+  const auto type = dtype_from_name(type_name);
   if (!type || !formats::can_synthesise(*type)) {
-    return complain({ErrorCode::kInvalidArgument,
-                     fmt::format("--type {} is none of those that --help names", flags.type)},
-                    2);
+    return complain(
+        {ErrorCode::kInvalidArgument, fmt::format("--type {} is none of those that --help names", type_name)},
+        2);
   }
   ThreadPool pool({.threads = flags.threads > 0 ? flags.threads : usable_cores(), .pin = false});
   const TimePoint begin = now();
-  const Status written = formats::write_synth(
-      *shape, {.type = *type, .seed = flags.seed, .progress = progress_line()}, flags.out, pool);
-  if (!written.ok()) return complain(written, 1);
+  const formats::SynthOptions options{.type = *type, .seed = flags.seed, .progress = progress_line()};
+  const Status written = file ? formats::write_synth(*shape, options, flags.out, pool)
+                              : formats::write_synth_folder(*shape, options, flags.out, pool);
+  if (!written.ok()) return complain(written, written.code() == ErrorCode::kInvalidArgument ? 2 : 1);
   fmt::print("{}: {} in {}, seed {}, written in {:.1f} s\n", flags.out, shape->name, dtype_name(*type),
              flags.seed, seconds_between(begin, now()));
   return 0;
@@ -78,15 +82,18 @@ void add_synth(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("synth", "Write a model with random weights and a real model's shape");
   command->add_option("shape", flags->shape, "One of " + shape_names())->required()->type_name("SHAPE");
-  command->add_option("out", flags->out, "The GGUF file to write; one of that name is replaced")
-      ->required()
-      ->type_name("OUT.gguf");
   command
       ->add_option(
-          "--type", flags->type,
-          "Type of the matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k. Where "
-          "rows are not a multiple of 256, q4_k becomes q5_0, q5_k q5_1 and q6_k q8_0")
-      ->capture_default_str();
+          "out", flags->out,
+          "The GGUF file to write, where the name ends in .gguf; one of that name is replaced. Else a "
+          "Hugging Face folder, which must not be there yet or be empty")
+      ->required()
+      ->type_name("OUT");
+  command->add_option(
+      "--type", flags->type,
+      "Type of the matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k. Where "
+      "rows are not a multiple of 256, q4_k becomes q5_0, q5_k q5_1 and q6_k q8_0. A folder takes f32, f16 "
+      "and bf16. Default: q8_0 in a file, bf16 in a folder");
   command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();
   command->add_option("--threads", flags->threads, "Default: the cores this process may use")
       ->check(CLI::Range(1, 1024));

@@ -1,4 +1,5 @@
-// `shoal synth SHAPE OUT.gguf`: a model file with random weights in the shape of a real model.
+// `shoal synth SHAPE OUT`: a model with random weights in the shape of a real one, as a GGUF file or a
+// Hugging Face folder.
 //
 // Exit codes: 0; 1 where the file cannot be written, with one sentence on standard error; 2 usage.
 

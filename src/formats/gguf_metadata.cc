@@ -165,7 +165,11 @@ Expected<std::vector<float>> read_rope_factors(const GgufFile& file, const Model
   return factors;
 }
 
-Status read_yarn(const Keys& keys, ModelMetadata& model) {
+Status read_yarn(const GgufFile& file, const Keys& keys, ModelMetadata& model) {
+  if (!(model.rope.freq_base > 1)) {
+    return corrupt(file, "{} is {}, and YaRN needs more than 1", keys.key("rope.freq_base"),
+                   model.rope.freq_base);
+  }
   SHOAL_ASSIGN(original, keys.count("rope.scaling.original_context_length", kLargestContext, model.context));
   SHOAL_ASSIGN(attn, keys.positive("rope.scaling.attn_factor", 1e3, 1.0));
   SHOAL_ASSIGN(attn_yarn, keys.positive("rope.scaling.yarn_attn_factor", 1e3, attn));
@@ -200,7 +204,7 @@ Status read_rope(const GgufFile& file, const TensorTable& tensors, const Keys& k
     return unsupported(file, "rope scaling '{}'; known are none, linear, yarn and llama3's factors",
                        printable(type));
   }
-  if (rope.scaling == RopeScaling::kYarn) SHOAL_TRY(read_yarn(keys, model));
+  if (rope.scaling == RopeScaling::kYarn) SHOAL_TRY(read_yarn(file, keys, model));
 
   const ModelTensor* factors = tensors.find("rope_freqs.weight");
   if (factors == nullptr) return {};

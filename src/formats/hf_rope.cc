@@ -23,7 +23,7 @@ Expected<std::int64_t> trained_context(const JsonFields& scaling, const JsonFiel
 
 Status read_llama3(const JsonFields& scaling, const JsonFields& config, const ModelMetadata& model,
                    RopeSettings& rope) {
-  SHOAL_ASSIGN(factor, scaling.positive("factor", kLargestFactor));
+  SHOAL_ASSIGN(factor, scaling.number("factor", 1, kLargestFactor));
   SHOAL_ASSIGN(low, scaling.positive("low_freq_factor", kLargestFactor));
   SHOAL_ASSIGN(high, scaling.positive("high_freq_factor", kLargestFactor));
   if (!(high > low)) return scaling.wrong("high_freq_factor", "more than low_freq_factor");
@@ -39,12 +39,13 @@ double yarn_magnitude(double factor, double mscale) {
 
 Status read_yarn(const JsonFields& scaling, const JsonFields& config, ModelMetadata& model,
                  RopeSettings& rope) {
-  SHOAL_ASSIGN(factor, scaling.positive("factor", kLargestFactor));
+  SHOAL_ASSIGN(factor, scaling.number("factor", 1, kLargestFactor));
   SHOAL_ASSIGN(original, trained_context(scaling, config, model.context));
   SHOAL_ASSIGN(fast, scaling.positive("beta_fast", 1e6, 32.0));
   SHOAL_ASSIGN(slow, scaling.positive("beta_slow", 1e6, 1.0));
   SHOAL_ASSIGN(truncate, scaling.boolean("truncate", true));
   if (!truncate) return scaling.unsupported("YaRN with \"truncate\": false cannot be served yet");
+  if (!(rope.freq_base > 1)) return config.wrong("rope_theta", "more than 1 for YaRN");
   double magnitude = yarn_magnitude(factor, 1.0);
   if (scaling.has("mscale") && scaling.has("mscale_all_dim")) {
     SHOAL_ASSIGN(mscale, scaling.positive("mscale", 1e3));
@@ -73,7 +74,7 @@ Status read_scaling(const JsonFields& scaling, const JsonFields& config, ModelMe
   if (type == "llama3") return read_llama3(scaling, config, model, rope);
   if (type == "yarn") return read_yarn(scaling, config, model, rope);
   if (type == "linear") {
-    SHOAL_ASSIGN(factor, scaling.positive("factor", kLargestFactor));
+    SHOAL_ASSIGN(factor, scaling.number("factor", 1, kLargestFactor));
     rope.scaling = RopeScaling::kLinear;
     rope.factor = factor;
     return {};

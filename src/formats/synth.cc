@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "formats/gguf_writer.h"
+#include "formats/synth_stream.h"
 #include "formats/synth_tokenizer.h"
 #include "formats/synth_weights.h"
 
@@ -30,14 +30,6 @@ constexpr std::array kShapes = {
     SynthShape{"qwen2-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, 1e6, true, 0},
     SynthShape{"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, 1e6, true, 0},
 };
-
-constexpr double kLowFreq = 1.0;
-constexpr double kHighFreq = 4.0;
-constexpr std::int64_t kTrainedContext = 8192;
-
-constexpr float kBiasSigma = 0.1F;
-// 8 MiB: four 2 MiB pieces to deal among threads, small beside any memory.
-constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
 
 // general.file_type, llama.cpp's number for "mostly this type".
 std::uint32_t file_type(DType type) {
@@ -97,68 +89,6 @@ void add_metadata(const SynthShape& shape, DType type, GgufWriter& writer) {
   add_synth_tokenizer(writer, shape.vocab);
 }
 
-// Deviation of a matrix in units of 1 / sqrt(row length). With 1 throughout, attention is nearly uniform and
-// every position ends with nearly the same logits (correlation 0.83 in llama-1b); sharper queries and a
-// smaller share of attention in the residual keep positions apart, as in a trained model.
-float spread(std::string_view name) {
-  if (name.ends_with("attn_q.weight")) return 2.0F;
-  if (name.ends_with("attn_output.weight")) return 0.5F;
-  return 1.0F;
-}
-
-class TensorStream {
- public:
-  TensorStream(GgufWriter& writer, const SynthOptions& options, ThreadPool& pool)
-      : writer_(writer), options_(options), pool_(pool), chunk_(static_cast<std::size_t>(kChunkBytes)) {}
-
-  Status write(const TensorNeed& need) {
-    const DType type = type_of(need, options_.type);
-    if (need.part == ModelPart::kNorm)
-      return write_floats(std::vector<float>(static_cast<std::size_t>(need.dims[0]), 1.0F));
-    const bool bias = need.dims.size() == 1;
-    const float sigma = bias ? kBiasSigma : spread(need.name) / std::sqrt(static_cast<float>(need.dims[0]));
-    // The stream belongs to the tensor's name: adding a tensor leaves the others as they are.
-    const std::uint64_t key = random_word(options_.seed, XXH3_64bits(need.name.data(), need.name.size()));
-    std::int64_t blocks = need.dims[0] / block_elements(type);
-    if (!bias) blocks *= need.dims[1];
-    return write_blocks(type, key, sigma, blocks);
-  }
-
-  Status write_floats(const std::vector<float>& values) { return put(std::as_bytes(std::span(values))); }
-
- private:
-  Status write_blocks(DType type, std::uint64_t key, float sigma, std::int64_t blocks) {
-    const std::int64_t bytes = block_bytes(type);
-    const std::int64_t most = kChunkBytes / bytes;
-    const std::int64_t grain = std::max<std::int64_t>(1, most / 16);
-    for (std::int64_t first = 0; first < blocks; first += most) {
-      const std::int64_t count = std::min(most, blocks - first);
-      pool_.parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end, int) {
-        fill_random(type, key, first + begin, sigma, piece(begin * bytes, end * bytes));
-      });
-      SHOAL_TRY(put(piece(0, count * bytes)));
-    }
-    return {};
-  }
-
-  std::span<std::byte> piece(std::int64_t begin, std::int64_t end) {
-    return std::span(chunk_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  }
-
-  Status put(std::span<const std::byte> bytes) {
-    SHOAL_TRY(writer_.write(bytes));
-    done_ += bytes.size();
-    if (options_.progress) options_.progress(done_, writer_.data_bytes());
-    return {};
-  }
-
-  GgufWriter& writer_;
-  const SynthOptions& options_;
-  ThreadPool& pool_;
-  std::vector<std::byte> chunk_;
-  std::uint64_t done_ = 0;
-};
-
 }  // namespace
 
 std::span<const SynthShape> synth_shapes() { return kShapes; }
@@ -192,8 +122,8 @@ ModelMetadata synth_metadata(const SynthShape& shape) {
   model.rope.dims = shape.head_dim;
   if (shape.rope_factor > 0) {
     model.rope.scaling = RopeScaling::kLlama3;
-    model.rope.factors = llama3_rope_factors(shape.head_dim, shape.rope_base, shape.rope_factor, kLowFreq,
-                                             kHighFreq, kTrainedContext);
+    model.rope.factors = llama3_rope_factors(shape.head_dim, shape.rope_base, shape.rope_factor,
+                                             kSynthLowFreq, kSynthHighFreq, kSynthTrainedContext);
   }
   model.windows.assign(static_cast<std::size_t>(shape.layers), 0);
   model.tied_embeddings = shape.tied;
@@ -232,9 +162,10 @@ Status write_synth(const SynthShape& shape, const SynthOptions& options, const s
     writer.add_tensor("rope_freqs.weight", DType::kF32, dims);
   }
   SHOAL_TRY(writer.begin());
-  TensorStream stream(writer, options, pool);
-  for (const TensorNeed& need : needs) SHOAL_TRY(stream.write(need));
-  if (!model.rope.factors.empty()) SHOAL_TRY(stream.write_floats(model.rope.factors));
+  SynthStream stream(options, writer.data_bytes(), pool);
+  const auto sink = [&](std::span<const std::byte> bytes) { return writer.write(bytes); };
+  for (const TensorNeed& need : needs) SHOAL_TRY(stream.write(need, type_of(need, options.type), sink));
+  if (!model.rope.factors.empty()) SHOAL_TRY(stream.write_floats(model.rope.factors, sink));
   return writer.finish();
 }
 

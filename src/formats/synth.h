@@ -1,5 +1,5 @@
-// Model files with random weights and the shapes of real models: for tests, capacity trials and benchmarks
-// without downloads. They load wherever a GGUF file of their architecture does.
+// Models with random weights and the shapes of real ones, as GGUF files or Hugging Face folders: for tests,
+// capacity trials and benchmarks without downloads. They load wherever others of their architecture do.
 //
 // Thread-safety: pure functions; write_synth runs on the pool it is given.
 // A file's bytes depend on (shape, type, seed) alone.
@@ -37,6 +37,11 @@ struct SynthShape {
   double rope_factor;
 };
 
+// Of Llama 3.1's rope scaling, in all shapes that have it.
+inline constexpr double kSynthLowFreq = 1.0;
+inline constexpr double kSynthHighFreq = 4.0;
+inline constexpr std::int64_t kSynthTrainedContext = 8192;
+
 std::span<const SynthShape> synth_shapes();
 // Fails with kInvalidArgument, naming the shapes there are.
 Expected<SynthShape> find_synth_shape(std::string_view name);
@@ -55,8 +60,16 @@ struct SynthOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
 
-// Writes the file whole or not at all. Fails with kInvalidArgument (a type that cannot be made) or kIo.
+// Writes a GGUF file, whole or not at all. Fails with kInvalidArgument (a type that cannot be made) or kIo.
 Status write_synth(const SynthShape& shape, const SynthOptions& options, const std::filesystem::path& path,
                    ThreadPool& pool);
+
+// Writes the same model as a Hugging Face folder: config.json, safetensors in shards of at most shard_bytes
+// (a tensor above that has one of its own), generation_config.json, tokenizer.json and tokenizer_config.json.
+// The folder appears whole or not at all; one that is there already and not empty is left alone. type: f32,
+// f16 or bf16. Fails with kInvalidArgument or kIo.
+Status write_synth_folder(const SynthShape& shape, const SynthOptions& options,
+                          const std::filesystem::path& folder, ThreadPool& pool,
+                          std::uint64_t shard_bytes = 2'000'000'000);
 
 }  // namespace shoal::formats

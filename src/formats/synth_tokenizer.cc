@@ -51,35 +51,43 @@ std::vector<std::string> byte_alphabet() {
 
 }  // namespace
 
-void add_synth_tokenizer(GgufWriter& writer, std::int64_t vocab) {
-  std::vector<std::string> tokens = byte_alphabet();
+SynthTokenizer make_synth_tokenizer(std::int64_t vocab) {
+  SynthTokenizer out;
+  std::vector<std::string>& tokens = out.tokens;
+  tokens = byte_alphabet();
   const std::string space = tokens[' '];
   const auto spelled = [&](std::string_view text) {
     return text.starts_with('_') ? space + std::string(text.substr(1)) : std::string(text);
   };
-  for (const std::string_view special : kSpecials) tokens.emplace_back(special);
-  std::vector<std::string> merges;
+  for (const std::string_view special : kSpecials) out.specials.emplace_back(special);
+  tokens.insert(tokens.end(), out.specials.begin(), out.specials.end());
   for (const auto& [left, right] : kMerges) {
     tokens.push_back(spelled(left) + spelled(right));
-    merges.push_back(spelled(left) + " " + spelled(right));
+    out.merges.push_back(spelled(left) + " " + spelled(right));
   }
   for (std::int64_t n = 0; static_cast<std::int64_t>(tokens.size()) < vocab; ++n) {
     tokens.push_back(fmt::format("<filler_{}>", n));
   }
-  std::vector<std::int32_t> types(tokens.size(), kNormal);
+  out.chat_template = kChatTemplate;
+  return out;
+}
+
+void add_synth_tokenizer(GgufWriter& writer, std::int64_t vocab) {
+  const SynthTokenizer made = make_synth_tokenizer(vocab);
+  std::vector<std::int32_t> types(made.tokens.size(), kNormal);
   for (std::size_t i = 0; i < kSpecials.size(); ++i) types[256 + i] = kControl;
 
   writer.add_string("tokenizer.ggml.model", "gpt2");
   writer.add_string("tokenizer.ggml.pre", "gpt-2");
-  writer.add_strings("tokenizer.ggml.tokens", tokens);
+  writer.add_strings("tokenizer.ggml.tokens", made.tokens);
   writer.add_int32s("tokenizer.ggml.token_type", types);
-  writer.add_strings("tokenizer.ggml.merges", merges);
+  writer.add_strings("tokenizer.ggml.merges", made.merges);
   writer.add_uint32("tokenizer.ggml.bos_token_id", kSynthBos);
   writer.add_uint32("tokenizer.ggml.eos_token_id", kSynthEos);
   writer.add_uint32("tokenizer.ggml.eot_token_id", kSynthTurnEnd);
   writer.add_bool("tokenizer.ggml.add_bos_token", false);
   writer.add_bool("tokenizer.ggml.add_eos_token", false);
-  writer.add_string("tokenizer.chat_template", kChatTemplate);
+  writer.add_string("tokenizer.chat_template", made.chat_template);
 }
 
 }  // namespace shoal::formats

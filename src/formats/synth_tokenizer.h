@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "formats/gguf_writer.h"
 
@@ -21,6 +23,14 @@ inline constexpr std::int64_t kSynthTurnStart = 258;
 inline constexpr std::int64_t kSynthTurnEnd = 259;
 // Bytes, special tokens and merges.
 inline constexpr std::int64_t kSynthSmallestVocab = 288;
+
+struct SynthTokenizer {
+  std::vector<std::string> tokens;    // by id
+  std::vector<std::string> specials;  // tokens[kSynthBos] and those behind it
+  std::vector<std::string> merges;    // "left right"
+  std::string chat_template;
+};
+SynthTokenizer make_synth_tokenizer(std::int64_t vocab);
 
 // Adds tokenizer.* for a vocabulary of exactly `vocab` tokens, at least kSynthSmallestVocab.
 void add_synth_tokenizer(GgufWriter& writer, std::int64_t vocab);

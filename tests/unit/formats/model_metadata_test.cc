@@ -74,7 +74,7 @@ TEST_F(ModelMetadataTest, KeyValueHeadsDefaultToQueryHeads) {
 
 TEST_F(ModelMetadataTest, BiasesAndOutputComeFromTheTensors) {
   TinyModel tiny;
-  for (const std::string layer : {"blk.0.", "blk.1."}) {
+  for (const std::string& layer : {std::string("blk.0."), std::string("blk.1.")}) {
     tiny.tensors[layer + "attn_q.bias"] = {{64}};
     tiny.tensors[layer + "attn_k.bias"] = {{32}};
     tiny.tensors[layer + "attn_v.bias"] = {{32}};
@@ -95,7 +95,7 @@ TEST_F(ModelMetadataTest, Qwen3NeedsItsNormsAndTurnsHalves) {
   TinyModel tiny;
   tiny.architecture = "qwen3";
   EXPECT_TRUE(says(error(tiny), {"'blk.0.attn_q_norm.weight' is missing"}));
-  for (const std::string layer : {"blk.0.", "blk.1."}) {
+  for (const std::string& layer : {std::string("blk.0."), std::string("blk.1.")}) {
     tiny.tensors[layer + "attn_q_norm.weight"] = {{16}};
     tiny.tensors[layer + "attn_k_norm.weight"] = {{16}};
   }
@@ -115,7 +115,7 @@ TEST_F(ModelMetadataTest, KeyLengthFreesHeadsFromTheWidth) {
   TinyModel tiny;
   tiny.numbers["attention.key_length"] = 32;
   tiny.numbers["attention.value_length"] = 32;
-  for (const std::string layer : {"blk.0.", "blk.1."}) {
+  for (const std::string& layer : {std::string("blk.0."), std::string("blk.1.")}) {
     tiny.tensors[layer + "attn_q.weight"].dims = {64, 128};
     tiny.tensors[layer + "attn_k.weight"].dims = {64, 64};
     tiny.tensors[layer + "attn_v.weight"].dims = {64, 64};
@@ -131,7 +131,7 @@ TEST_F(ModelMetadataTest, KeyLengthFreesHeadsFromTheWidth) {
 TEST_F(ModelMetadataTest, UnknownArchitectureNamesTheKnown) {
   TinyModel tiny;
   tiny.architecture = "mamba";
-  EXPECT_TRUE(says(error(tiny), {"tiny.gguf", "'mamba'", "llama, qwen2, qwen3"}));
+  EXPECT_TRUE(says(error(tiny), {"tiny.gguf", "'mamba'", "llama, mistral, qwen2, qwen3, gemma2, gemma3"}));
 }
 
 TEST_F(ModelMetadataTest, ExpertsAreRefused) {
@@ -261,10 +261,36 @@ TEST_F(ModelMetadataTest, WrongShapeShowsBoth) {
   EXPECT_TRUE(says(error(narrow), {"'token_embd.weight'", "[32, 50]", "[64, 50]"}));
 }
 
+TEST_F(ModelMetadataTest, GemmaThreeBringsItsNormsItsWindowsAndTwoRotaryBases) {
+  TinyModel tiny;
+  tiny.architecture = "gemma3";
+  tiny.numbers["attention.sliding_window"] = 32;
+  tiny.numbers["attention.sliding_window_pattern"] = 2;
+  tiny.floats["rope.freq_base"] = 1e6F;
+  EXPECT_TRUE(says(error(tiny), {"attn_q_norm.weight' is missing"}));
+  for (const std::string& layer : {std::string("blk.0."), std::string("blk.1.")}) {
+    for (const char* norm : {"attn_q_norm", "attn_k_norm"}) tiny.tensors[layer + norm + ".weight"] = {{16}};
+    for (const char* norm : {"post_attention_norm", "post_ffw_norm"})
+      tiny.tensors[layer + norm + ".weight"] = {{64}};
+  }
+  const auto model = read(tiny);
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  EXPECT_EQ(model->windows, (std::vector<std::int64_t>{32, 0}));
+  EXPECT_EQ(model->rope.freq_base, 1e6);
+  ASSERT_TRUE(model->window_rope);
+  EXPECT_EQ(model->window_rope->freq_base, 1e4);
+  EXPECT_EQ(model->embedding_scale, 8);
+  EXPECT_EQ(model->norm_offset, 0);
+  EXPECT_EQ(model->activation, Activation::kGeluTanh);
+  // Without a pattern the family's holds: five of six slide.
+  tiny.numbers.erase("attention.sliding_window_pattern");
+  EXPECT_EQ(read(tiny)->windows, (std::vector<std::int64_t>{32, 32}));
+}
+
 TEST_F(ModelMetadataTest, UnsupportedTypesAreNamed) {
   TinyModel tiny;
-  tiny.tensors["blk.1.ffn_up.weight"].type = DType::kIQ4_NL;
-  EXPECT_TRUE(says(error(tiny), {"'blk.1.ffn_up.weight' is iq4_nl"}));
+  tiny.tensors["blk.1.ffn_up.weight"].type = DType::kI8;
+  EXPECT_TRUE(says(error(tiny), {"'blk.1.ffn_up.weight' is i8"}));
   TinyModel vector;
   vector.tensors["output_norm.weight"].type = DType::kQ8_0;
   EXPECT_TRUE(says(error(vector), {"'output_norm.weight' is a vector in q8_0"}));
