@@ -24,6 +24,7 @@ constexpr std::int64_t kPassSteps = 64;  // 2048 inputs
 constexpr int kBlockSteps = 8;           // 256 inputs
 constexpr int kStepTiles = 2 * 1024;     // bytes: two tiles of one step, for 32 outputs
 constexpr int kUnitsPerStep = 8;         // quarter tiles in them
+constexpr std::size_t kUnpackAhead = 2048;
 constexpr std::size_t kWeightBytes = kBlockSteps * kStepTiles;
 
 struct alignas(64) TileConfig {
@@ -108,13 +109,9 @@ class Unpacker {
   SHOAL_INLINE void unit() {
     if (unit_ == units_) return;
     const int quarter = unit_ % 4;
-    const std::int64_t step = step_ + unit_ / kUnitsPerStep;
-    const std::byte* block = base_ + (unit_ / 4 % 2 != 0 ? a_.block_bytes : 0);
-    const std::byte* at = block + a_.step_at[step];
-    if (scheme_of(type) != Scheme::kNone && quarter == 0) prepare_scales(block + a_.header_at[step], at);
-    const std::byte* payload = at + scale_bytes(type);
-    prefetch_ahead(block, payload, quarter);
-    rows(payload, quarter, out_);
+    if (quarter == 0) next_tile();
+    prefetch_ahead(quarter);
+    rows(payload_, quarter, out_);
     out_ += 256;
     ++unit_;
   }
@@ -128,12 +125,25 @@ class Unpacker {
   // value = q * s + c, and the codes come as 1 + q / range: value = float * (range * s) + (c - range * s).
   static constexpr float kRange = kNibbles ? 16 : 256;
 
+  // Both blocks of a step one after the other.
+  __attribute__((noinline)) void next_tile() {
+    const std::int64_t step = step_ + unit_ / kUnitsPerStep;
+    const std::byte* block = base_ + (unit_ / 4 % 2 != 0 ? a_.block_bytes : 0);
+    const std::byte* at = block + a_.step_at[step];
+    payload_ = at + scale_bytes(type);
+    // Past its end a stream goes on one block further: the other block of the pair lies between.
+    std::size_t ahead = static_cast<std::size_t>(payload_ - block) + kUnpackAhead;
+    if (ahead >= a_.block_bytes) ahead += a_.block_bytes;
+    ahead_ = block + ahead;
+    if constexpr (scheme_of(type) != Scheme::kNone) prepare_scales(block + a_.header_at[step], at);
+  }
+
   SHOAL_INLINE void prepare_scales(const std::byte* header, const std::byte* step) {
     StepScales<Avx512, type> scales;
     scales.load(header, step);
     const __m512 range = _mm512_set1_ps(kRange);
     constexpr float zero_code = static_cast<float>(offset_of(type));
-    const auto put = [&](int index, __m512 s) {
+    const auto put = [&](int index, __m512 s) SHOAL_INLINE_LAMBDA {
       const __m512 factor = _mm512_mul_ps(s, range);
       __m512 addend;
       if constexpr (offset_of(type) == 0) {
@@ -148,34 +158,32 @@ class Unpacker {
     if constexpr (scheme_of(type) == Scheme::kSuper) put(1, scales.second);
   }
 
-  SHOAL_INLINE void prefetch_ahead(const std::byte* block, const std::byte* payload, int quarter) {
+  SHOAL_INLINE void prefetch_ahead(int quarter) {
     constexpr int bytes = payload_bytes(type) / 4;
-    std::size_t ahead =
-        static_cast<std::size_t>(payload - block) + static_cast<std::size_t>(bytes * quarter) + 2048;
-    if (ahead >= a_.block_bytes) ahead += a_.block_bytes;
-    for (int line = 0; line < bytes; line += 64) prefetch(block + ahead + line);
+    for (int line = 0; line < bytes; line += 64) prefetch(ahead_ + bytes * quarter + line);
   }
 
   SHOAL_INLINE void rows(const std::byte* payload, int quarter, std::byte* out) {
     if constexpr (type == DType::kBF16) {
-      unroll<4>([&](auto i) {
+      unroll<4>([&](auto i) SHOAL_INLINE_LAMBDA {
         _mm512_store_si512(out + 64 * i, _mm512_loadu_si512(payload + 256 * quarter + 64 * i));
       });
     } else {
       const int index = scheme_of(type) == Scheme::kSuper && quarter >= 2 ? 1 : 0;
       const __m512 factor = _mm512_load_ps(factor_[index]);
       const __m512 addend = _mm512_load_ps(addend_[index]);
-      const auto value = [&](__m512 code) { return _mm512_fmadd_ps(code, factor, addend); };
+      const auto value = [&](__m512 code)
+                             SHOAL_INLINE_LAMBDA { return _mm512_fmadd_ps(code, factor, addend); };
       if constexpr (kNibbles) {
         const __m512i v = _mm512_loadu_si512(payload + 64 * quarter);
-        unroll<4>([&](auto i) {
+        unroll<4>([&](auto i) SHOAL_INLINE_LAMBDA {
           // Inputs 0-3 are the low nibbles of the four bytes, 4-7 the high ones.
           constexpr int first = i * 2 % 4 * 8 + i / 2 * 4;
           _mm512_store_si512(out + 64 * i,
                              pair_row(value(nibble_float<first>(v)), value(nibble_float<first + 8>(v))));
         });
       } else {
-        unroll<2>([&](auto g) {
+        unroll<2>([&](auto g) SHOAL_INLINE_LAMBDA {
           const __m512i v = codes<g>(payload, quarter);
           _mm512_store_si512(out + 128 * g, pair_row(value(code_float<0>(v)), value(code_float<8>(v))));
           _mm512_store_si512(out + 128 * g + 64,
@@ -207,6 +215,8 @@ class Unpacker {
   alignas(64) float addend_[2][16];
   const PanelArgs& a_;
   const std::byte* base_ = nullptr;
+  const std::byte* payload_ = nullptr;
+  const std::byte* ahead_ = nullptr;
   std::int64_t step_ = 0;
   std::byte* out_ = nullptr;
   int unit_ = 0;
@@ -222,17 +232,17 @@ SHOAL_INLINE void products(const std::byte* x0, const std::byte* x1, const std::
     load<6>(weights + s * kStepTiles);
     load_stream<4>(x0 + s * 1024);
     multiply<0, 4, 6>();
-    unroll<(units + 3) / 4>([&](auto) { next.unit(); });
+    unroll<(units + 3) / 4>([&](auto) SHOAL_INLINE_LAMBDA { next.unit(); });
     load<7>(weights + s * kStepTiles + 1024);
     multiply<1, 4, 7>();
-    unroll<(units + 1) / 4>([&](auto) { next.unit(); });
+    unroll<(units + 1) / 4>([&](auto) SHOAL_INLINE_LAMBDA { next.unit(); });
     if constexpr (both) {
       load_stream<5>(x1 + s * 1024);
       multiply<3, 5, 7>();
     }
-    unroll<(units + 2) / 4>([&](auto) { next.unit(); });
+    unroll<(units + 2) / 4>([&](auto) SHOAL_INLINE_LAMBDA { next.unit(); });
     if constexpr (both) multiply<2, 5, 6>();
-    unroll<units / 4>([&](auto) { next.unit(); });
+    unroll<units / 4>([&](auto) SHOAL_INLINE_LAMBDA { next.unit(); });
   }
 }
 
@@ -284,7 +294,13 @@ void write_sums(const PanelArgs& a, const std::byte* sums, std::int64_t first_co
       float* y = a.y + r * a.y_stride + column;
       __m512 sum = _mm512_load_ps(from + 256 * half);
       if (add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, y));
-      _mm512_mask_storeu_ps(y, mask, sum);
+      // Past the caches: y as a whole is larger than L2, and rows lie a power of two apart, so that lines
+      // written the usual way push each other out before they are full.
+      if (n == 16 && !add && (reinterpret_cast<std::uintptr_t>(y) & 63) == 0) {
+        _mm512_stream_ps(y, sum);
+      } else {
+        _mm512_mask_storeu_ps(y, mask, sum);
+      }
     }
   }
 }
@@ -335,6 +351,7 @@ void amx_panel(const PanelArgs& a) {
     }
   }
   release();
+  _mm_sfence();  // streaming stores before the threads meet
 }
 
 }  // namespace

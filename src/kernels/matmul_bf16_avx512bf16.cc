@@ -23,13 +23,17 @@ struct Bf16DotRows {
         a, block, row == 0,
         [&](const std::byte* const*, const std::byte* const* steps, std::int64_t step) {
           const std::byte* xs = x + step * 64;
-          unroll<16>([&](auto pair) {
+          unroll<16>([&](auto pair) SHOAL_INLINE_LAMBDA {
             __m512bh w[C];
-            unroll<C>([&](auto c) { w[c] = reinterpret_cast<__m512bh>(V::load_i(steps[c] + 64 * pair)); });
-            unroll<R>([&](auto r) {
+            unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+              w[c] = reinterpret_cast<__m512bh>(V::load_i(steps[c] + 64 * pair));
+            });
+            unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
               const auto both = reinterpret_cast<__m512bh>(
                   V::load_four(reinterpret_cast<const std::int8_t*>(xs + r * row_bytes + 4 * pair)));
-              unroll<C>([&](auto c) { sums.now[r][c] = _mm512_dpbf16_ps(sums.now[r][c], w[c], both); });
+              unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+                sums.now[r][c] = _mm512_dpbf16_ps(sums.now[r][c], w[c], both);
+              });
             });
           });
         },

@@ -17,6 +17,8 @@
 namespace shoal::kernels {
 
 #define SHOAL_INLINE inline __attribute__((always_inline))
+// Behind a lambda's parameters. Left to itself the compiler makes calls of some, with vectors through memory.
+#define SHOAL_INLINE_LAMBDA __attribute__((always_inline))
 
 // Where loads of packed weights run ahead: 1 to 2 KiB is best here, 4 KiB and more are worse.
 inline constexpr std::int64_t kPrefetchAhead = 1536;
@@ -92,11 +94,11 @@ SHOAL_INLINE void for_each_weight(const std::byte* header, const std::byte* step
   typename V::I upper;  // the fifth (and sixth) bits of the inputs at hand, lowest first
   for (int eight = 0; eight < 4; ++eight, payload += payload_bits(type) >= 8 ? payload_bytes(type) / 4 : 64) {
     if constexpr (type == DType::kF32) {
-      unroll<8>([&](auto k) { f(8 * eight + k, V::load_f(payload + 64 * k)); });
+      unroll<8>([&](auto k) SHOAL_INLINE_LAMBDA { f(8 * eight + k, V::load_f(payload + 64 * k)); });
     } else if constexpr (type == DType::kF16) {
-      unroll<8>([&](auto k) { f(8 * eight + k, V::from_f16(payload + 32 * k)); });
+      unroll<8>([&](auto k) SHOAL_INLINE_LAMBDA { f(8 * eight + k, V::from_f16(payload + 32 * k)); });
     } else if constexpr (type == DType::kBF16) {
-      unroll<4>([&](auto pair) {
+      unroll<4>([&](auto pair) SHOAL_INLINE_LAMBDA {
         const typename V::I both = V::load_i(payload + 64 * pair);
         f(8 * eight + 2 * pair, V::as_f(V::template shl<16>(both)));
         f(8 * eight + 2 * pair + 1, V::as_f(V::bits(both, 0xffff0000U)));
@@ -108,7 +110,7 @@ SHOAL_INLINE void for_each_weight(const std::byte* header, const std::byte* step
       if (bits == 6 && eight % 2 == 0) upper = V::load_i(upper_bits + 32 * eight);
       const typename V::F scale =
           scheme_of(type) == Scheme::kSuper && eight >= 2 ? scales.second : scales.first;
-      unroll<2>([&](auto g) {
+      unroll<2>([&](auto g) SHOAL_INLINE_LAMBDA {
         typename V::I codes;
         if constexpr (bits == 8) {
           codes = V::load_i(payload + 64 * g);
@@ -117,7 +119,7 @@ SHOAL_INLINE void for_each_weight(const std::byte* header, const std::byte* step
         }
         if constexpr (bits == 5) codes = V::or_bits(codes, V::template shl<4 - g>(upper), 0x10101010U);
         if constexpr (bits == 6) codes = V::or_bits(codes, V::template shl<4 - 2 * g>(upper), 0x30303030U);
-        unroll<4>([&](auto j) {
+        unroll<4>([&](auto j) SHOAL_INLINE_LAMBDA {
           typename V::I code = V::bits(V::template shr<8 * j>(codes), 0xff);
           if constexpr (offset_of(type) != 0) code = V::sub(code, V::set1(offset_of(type)));
           typename V::F w = V::mul(V::to_f(code), scale);
@@ -139,11 +141,13 @@ struct Sums {
   bool folded = false;
 
   SHOAL_INLINE void start() {
-    unroll<R>([&](auto r) { unroll<C>([&](auto c) { now[r][c] = V::zero_f(); }); });
+    unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { now[r][c] = V::zero_f(); });
+    });
   }
   SHOAL_INLINE void fold() {
-    unroll<R>([&](auto r) {
-      unroll<C>([&](auto c) {
+    unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
         typename V::F sum = now[r][c];
         if (folded) sum = V::add(V::load_f(total[r][c]), sum);
         V::store(total[r][c], sum);
@@ -191,14 +195,14 @@ SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f,
         // Past its end a stream goes on one block further: the other block of the pair lies between.
         std::size_t ahead = at + kPrefetchAhead;
         if (ahead >= a.block_bytes) ahead += a.block_bytes * (C - 1);
-        unroll<C>([&](auto c) {
+        unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
           for (int line = 0; line < step_bytes(type); line += 64)
             prefetch(base + c * a.block_bytes + ahead + line);
         });
       }
       const std::byte* headers[C];
       const std::byte* steps[C];
-      unroll<C>([&](auto c) {
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
         headers[c] = base + c * a.block_bytes + header;
         steps[c] = base + c * a.block_bytes + at;
       });
@@ -218,11 +222,14 @@ void f32_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
   sums.start();
   walk<V, type, C>(
       a, block, row == 0,
-      [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step) {
+      [&](const std::byte* const* headers, const std::byte* const* steps,
+          std::int64_t step) SHOAL_INLINE_LAMBDA {
         const float* xs = x + step * kStepInputs;
-        unroll<C>([&](auto c) {
-          for_each_weight<V, type>(headers[c], steps[c], [&](auto k, typename V::F w) {
-            unroll<R>([&](auto r) { sums.now[r][c] = V::fma(w, xs + r * width + k, sums.now[r][c]); });
+        unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+          for_each_weight<V, type>(headers[c], steps[c], [&](auto k, typename V::F w) SHOAL_INLINE_LAMBDA {
+            unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+              sums.now[r][c] = V::fma(w, xs + r * width + k, sums.now[r][c]);
+            });
           });
         });
       },
@@ -239,10 +246,10 @@ SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* co
   constexpr int halves = scheme_of(type) == Scheme::kSuper ? 2 : 1;
   constexpr int groups = 8 / halves;
   StepScales<V, type> scales[C];
-  unroll<C>([&](auto c) { scales[c].load(headers[first + c], steps[first + c]); });
-  unroll<halves>([&](auto half) {
+  unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { scales[c].load(headers[first + c], steps[first + c]); });
+  unroll<halves>([&](auto half) SHOAL_INLINE_LAMBDA {
     typename V::I products[R][C];
-    unroll<R>([&](auto r) {
+    unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
       typename V::I start = V::zero_i();
       if constexpr (!is_signed && offset_of(type) != 0) {
         start = V::set1(xs[r * x_stride].neg_sum);
@@ -252,15 +259,17 @@ SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* co
         }
         start = V::template shl<offset_shift>(start);
       }
-      unroll<C>([&](auto c) { products[r][c] = start; });
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { products[r][c] = start; });
     });
-    unroll<groups>([&](auto i) {
+    unroll<groups>([&](auto i) SHOAL_INLINE_LAMBDA {
       constexpr int g = half * groups + i;
       typename V::I codes[C];
-      unroll<C>([&](auto c) { codes[c] = code_group<V, type, g>(steps[first + c] + scale_bytes(type)); });
-      unroll<R>([&](auto r) {
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+        codes[c] = code_group<V, type, g>(steps[first + c] + scale_bytes(type));
+      });
+      unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
         const typename V::I four = V::load_four(xs[r * x_stride].q + 4 * g);
-        unroll<C>([&](auto c) {
+        unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
           if constexpr (is_signed) {
             products[r][c] = V::dot_signed(products[r][c], codes[c], four);
           } else {
@@ -269,9 +278,9 @@ SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* co
         });
       });
     });
-    unroll<R>([&](auto r) {
+    unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
       const Q8Block& xb = xs[r * x_stride];
-      unroll<C>([&](auto c) {
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
         typename V::F t = V::mul(V::to_f(products[r][c]), half == 0 ? scales[c].first : scales[c].second);
         if constexpr (offset_of(type) == 0) t = V::fma(scales[c].minimum, &xb.sum, t);
         sums.now[r][first + c] = V::fma(t, &xb.scale, sums.now[r][first + c]);
@@ -287,17 +296,19 @@ void int8_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
   sums.start();
   walk<V, type, C>(
       a, block, row == 0,
-      [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step) {
-        if constexpr (R <= V::kSharedRows) {
-          int8_step<V, type, R, C, 0>(headers, steps, x + step, a.steps, sums);
-        } else {
-          unroll<C>([&](auto c) {
-            int8_step<V, type, R, 1, c>(headers, steps, x + step, a.steps, sums);
-            // Keeps the compiler from holding the first block's broadcasts for the second: they would spill.
-            asm volatile("" ::: "memory");
-          });
-        }
-      },
+      [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step)
+          SHOAL_INLINE_LAMBDA {
+            if constexpr (R <= V::kSharedRows) {
+              int8_step<V, type, R, C, 0>(headers, steps, x + step, a.steps, sums);
+            } else {
+              unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+                int8_step<V, type, R, 1, c>(headers, steps, x + step, a.steps, sums);
+                // Keeps the compiler from holding the first block's broadcasts for the second: they would
+                // spill.
+                asm volatile("" ::: "memory");
+              });
+            }
+          },
       [&] { sums.fold(); });
   sums.write(a, row, block * kBlockColumns);
 }
