@@ -273,7 +273,9 @@ void fold_page(const AttentionBlock& block, int row, std::int32_t page, const T*
   }
   std::uint32_t seen = 0;
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) seen |= (mask.bits[r] != 0 ? 1U : 0U) << r;
+  for (int r = 0; r < R; ++r) {
+    if (mask.bits[r] != 0) seen |= 1U << r;
+  }
   alignas(64) float keep[16];
   alignas(64) float gain[16];
   fold_sums<V>(R, seen, state.m + row, state.l + row, m, l, keep, gain);
@@ -334,7 +336,9 @@ void fold_states(std::int32_t rows, std::int32_t head_dim, AttentionState into, 
     const int n = rows - row < 16 ? rows - row : 16;
     // Its sum is zero only where a row saw nothing: the maximum's own weight is 1. A NaN sum is not empty.
     std::uint32_t seen = 0;
-    for (int r = 0; r < n; ++r) seen |= (from.l[row + r] == 0 ? 0U : 1U) << r;
+    for (int r = 0; r < n; ++r) {
+      if (!(from.l[row + r] == 0)) seen |= 1U << r;
+    }
     float keep[16];
     float gain[16];
     fold_sums<V>(n, seen, into.m + row, into.l + row, from.m + row, from.l + row, keep, gain);
