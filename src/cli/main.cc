@@ -9,55 +9,31 @@
 #include <exception>
 
 #include "cli/bench_engine.h"
-#include "cli/perplexity.h"
-#include "cli/score.h"
-#if __has_include("cli/bench_serve.h")
 #include "cli/bench_serve.h"
-#endif
-#if __has_include("cli/inspect.h")
 #include "cli/inspect.h"
-#endif
-#if __has_include("cli/render.h")
+#include "cli/perplexity.h"
 #include "cli/render.h"
-#endif
-#if __has_include("cli/serve.h")
+#include "cli/score.h"
 #include "cli/serve.h"
-#endif
-#if __has_include("cli/synth.h")
 #include "cli/synth.h"
-#endif
-#if __has_include("cli/tokenize.h")
 #include "cli/tokenize.h"
-#endif
 
 namespace {
 
 constexpr int kUsage = 2;
 
 void add_subcommands(CLI::App& app, int& exit_code) {
-#if __has_include("cli/serve.h")
   shoal::cli::add_serve(app, exit_code);
-#endif
-#if __has_include("cli/inspect.h")
   shoal::cli::add_inspect(app, exit_code);
-#endif
-#if __has_include("cli/tokenize.h")
   shoal::cli::add_tokenize(app, exit_code);
-#endif
-#if __has_include("cli/render.h")
   shoal::cli::add_render(app, exit_code);
-#endif
   shoal::cli::add_score(app, exit_code);
   shoal::cli::add_perplexity(app, exit_code);
-#if __has_include("cli/synth.h")
   shoal::cli::add_synth(app, exit_code);
-#endif
   CLI::App* bench = app.add_subcommand("bench", "Measure speed: of the engine, or of a running server");
   bench->require_subcommand(1);
   shoal::cli::add_bench_engine(*bench, exit_code);
-#if __has_include("cli/bench_serve.h")
   shoal::cli::add_bench_serve(*bench, exit_code);
-#endif
 }
 
 int run(int argc, char** argv) {
@@ -67,7 +43,6 @@ int run(int argc, char** argv) {
       "shoal");
   app.set_version_flag("--version", "shoal " SHOAL_VERSION);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::help);
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
     return fmt::format("{}\nRun `{} --help` for what it takes.\n", error.what(), failed->get_name());
   });
