@@ -187,14 +187,15 @@ void Scheduler::end_choice(Sequence& sequence, OutputEvent event, TimePoint now)
   request.choices[sequence.choice] = nullptr;
   --request.open_choices;
   sequence.request = nullptr;
-  retire(sequence, SequenceState::kEnded);
+  const bool first = sequence.choice == 0;
+  retire(sequence, SequenceState::kEnded);  // the sequence may be gone from here on
   event.last = request.open_choices == 0;
   if (!event.last) event.error = {};
   if (event.last) {
     finish_request(request, event, now);
     return;
   }
-  if (sequence.choice == 0 && !request.prompt_done) {
+  if (first && !request.prompt_done) {
     request.prompt_done = true;
     release_held_back(request);
   }
