@@ -5,7 +5,8 @@
 // Invariants:
 //   1. Sums run over the K segments given at packing: each segment's products are added in f32 from zero,
 //   then
-//      the segments in index order. Activation blocks of 32 start anew at each segment.
+//      the segments in index order. Activation blocks of 32 start anew at each segment. Outside strict mode
+//      prefill by AMX runs through all of K in one chain of sums instead.
 //   2. With context.strict the bits of a row of y depend on that row of x, W and the ISA alone: not on the
 //      number of rows, the row's place among them, or the number of threads.
 //   3. Infinities and NaN in a row of x reach that row of y only.
@@ -85,7 +86,9 @@ class MatmulScratch {
 };
 
 // x: [rows, K], f32. All targets share x and have the same K and segments; x is rounded once for all of them.
-// Zero rows do nothing. y may not overlap x.
+// Zero rows do nothing. y may not overlap x. Prefill is fastest (up to twice) where y and its stride are
+// aligned to 64 bytes and y lies in huge pages, as in a Buffer. Where no memory is left for the rounded
+// activations, all of y becomes NaN.
 void matmul(const Context& context, MatmulScratch& scratch, MatrixView<const float> x,
             std::span<const MatmulTarget> targets);
 
