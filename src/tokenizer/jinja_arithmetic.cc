@@ -86,7 +86,8 @@ Value integer_arithmetic(Operator op, std::int64_t a, std::int64_t b) {
       return Value::integer(result);
     case Operator::kDiv:
       if (b == 0) fail("division by zero");
-      return Value::real(static_cast<double>(a) / static_cast<double>(b));
+      // 80 bits hold both exactly: Python divides integers exactly and rounds once.
+      return Value::real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
     case Operator::kFloorDiv:
       return Value::integer(floor_divide(a, b));
     case Operator::kMod:

@@ -166,8 +166,12 @@ Value round_value(Heap&, const Value& value, Arguments& arguments) {
 
 Value file_size(Heap& heap, const Value& value, Arguments& arguments) {
   const Parameters parameters(arguments, "filesizeformat", {"binary"});
-  Arguments none;
-  const double bytes = to_float(heap, value, none).real_number();
+  require_defined(value);
+  std::optional<double> number;
+  if (value.is_number()) number = value.real_number();
+  if (value.is_text()) number = parse_real(value.str());
+  if (!number) fail(std::string("filesizeformat takes a number, not ") + type_name(value));
+  const double bytes = *number;
   const bool binary = parameters.flag_or(0, false);
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return make_text(heap, "1 Byte");

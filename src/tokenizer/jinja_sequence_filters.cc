@@ -69,13 +69,14 @@ Value reverse(Heap& heap, const Value& value, Arguments& arguments) {
   return make_list(heap, std::move(items), ListKind::kGenerator);
 }
 
-// The key that `attribute` names, several where it holds commas.
+// The keys that `attribute` names, one for each part between commas, as a list: items that lack the attribute
+// are then equal to each other, where comparing two undefined values would fail.
 Value sort_key(Heap& heap, const Value& item, const Value& attribute, bool case_sensitive) {
   const auto key_of = [&](const Value& path) {
     const Value key = attribute_path(heap, item, path);
     return case_sensitive ? key : ignore_case(heap, key);
   };
-  if (!attribute.is_text() || attribute.str().find(',') == std::string::npos) return key_of(attribute);
+  if (!attribute.is_text()) return make_list(heap, {key_of(attribute)});
   std::vector<Value> keys;
   std::string_view rest = attribute.str();
   for (bool more = true; more;) {

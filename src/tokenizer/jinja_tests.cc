@@ -42,15 +42,18 @@ bool is_sequence(const Value& v) {
                              list->kind == ListKind::kRange || list->kind == ListKind::kGroup);
 }
 
-std::int64_t remainder_of(const Value& value, std::int64_t divisor) {
+// value % divisor, as Python signs it.
+Value remainder_of(Heap& heap, const Value& value, const Value& divisor) {
   require_defined(value);
-  if (!value.is_integral()) fail(std::string("a whole number is required, not ") + type_name(value));
-  if (divisor == 0) fail("integer modulo by zero");
-  return divisor == -1 ? 0 : value.integral() % divisor;
+  if (!value.is_number()) fail(std::string("a number is required, not ") + type_name(value));
+  return arithmetic(heap, Operator::kMod, value, divisor);
 }
 
-bool is_odd(const Value& v) { return remainder_of(v, 2) != 0; }
-bool is_even(const Value& v) { return remainder_of(v, 2) == 0; }
+template <std::int64_t kRemainder>
+bool has_parity(Heap& heap, const Value& value, const Arguments& arguments) {
+  const Parameters parameters(arguments, "this test", {});
+  return equals(heap, remainder_of(heap, value, Value::integer(2)), Value::integer(kRemainder));
+}
 
 template <CharClass kCase>
 bool has_case(Heap& heap, const Value& value, const Arguments& arguments) {
@@ -58,9 +61,9 @@ bool has_case(Heap& heap, const Value& value, const Arguments& arguments) {
   return has_only_case(text_of(heap, value)->bytes, kCase);
 }
 
-bool divisible_by(Heap&, const Value& value, const Arguments& arguments) {
+bool divisible_by(Heap& heap, const Value& value, const Arguments& arguments) {
   const Parameters parameters(arguments, "divisibleby", {"num"});
-  return remainder_of(value, parameters.integer(0)) == 0;
+  return equals(heap, remainder_of(heap, value, parameters.at(0)), Value::integer(0));
 }
 
 template <Comparison kComparison>
@@ -107,8 +110,8 @@ TestFunction find_test(std::string_view name) {
       {"iterable", plain<is_iterable>},
       {"callable", plain<is_callable>},
       {"escaped", plain<is_escaped>},
-      {"odd", plain<is_odd>},
-      {"even", plain<is_even>},
+      {"odd", has_parity<1>},
+      {"even", has_parity<0>},
       {"upper", has_case<CharClass::kUpper>},
       {"lower", has_case<CharClass::kLower>},
       {"divisibleby", divisible_by},

@@ -41,7 +41,9 @@ std::string title(std::string_view text) {
       separator = is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
       if (!separator) end = at;
     }
-    out += capitalize(text.substr(start, end - start));
+    const std::string_view word = text.substr(start, end - start);
+    const std::size_t first = char_offset(word, 1);
+    out += to_upper(word.substr(0, first)) + to_lower(word.substr(first));
     out.append(text.substr(end, at - end));
   }
   return out;
@@ -142,8 +144,8 @@ Value truncate(Heap& heap, const Value& value, Arguments& arguments) {
   const std::int64_t leeway = parameters.integer_or(3, 5);
   if (limit < end_chars) fail("truncate: the length must be at least " + std::to_string(end_chars));
   if (leeway < 0) fail("truncate: the leeway must not be negative");
+  const std::int64_t chars = length(value);
   const Text text = text_of(heap, value);
-  const std::int64_t chars = length(text);
   if (chars <= limit || chars - limit <= leeway) return text;
   std::string kept =
       text->bytes.substr(0, char_offset(text->bytes, static_cast<std::size_t>(limit - end_chars)));

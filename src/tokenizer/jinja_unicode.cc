@@ -214,6 +214,8 @@ std::string title_words(std::string_view text) {
     const char32_t c = next_code_point(text, at);
     if (in_word) {
       append_lower(c, false, out);
+    } else if (c == 0xDF) {
+      out += "Ss";
     } else {
       append_upper(c, out);
     }
