@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 
 class HttpClientTest : public testing::Test {
  protected:
+  ResponsePtr held;  // written by the server's thread, so it goes after that has been joined
   HttpServer server;
   HttpClient client;
   std::uint16_t port = 0;
@@ -51,8 +52,6 @@ class HttpClientTest : public testing::Test {
     call.body = std::move(body);
     return call;
   }
-
-  ResponsePtr held;
 };
 
 TEST_F(HttpClientTest, SendsAndReceivesWholeAnswers) {
