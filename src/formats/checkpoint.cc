@@ -1,5 +1,10 @@
 #include "formats/checkpoint.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+
 #include "formats/checkpoint_readers.h"
 
 namespace shoal::formats {
@@ -25,6 +30,14 @@ std::vector<std::span<const std::byte>> Checkpoint::descriptions() const {
     out.push_back(std::visit([](const auto& f) { return f.header_bytes(); }, file));
   }
   return out;
+}
+
+void Checkpoint::will_need(const ModelTensor& tensor) {
+  static const auto kPage = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.bytes.data());
+  const std::uintptr_t begin = address / kPage * kPage;
+  // A hint: where it fails, pages are read when they are touched.
+  ::madvise(reinterpret_cast<void*>(begin), address + tensor.bytes.size() - begin, MADV_WILLNEED);
 }
 
 void Checkpoint::drop(const ModelTensor& tensor) const {

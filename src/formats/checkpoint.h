@@ -53,6 +53,8 @@ class Checkpoint {
 
   // Tells the kernel that a tensor's bytes will not be read again soon (MappedFile::drop).
   void drop(const ModelTensor& tensor) const;
+  // Asks the kernel to read a tensor's bytes, now and beside whatever this thread does next.
+  static void will_need(const ModelTensor& tensor);
 
  private:
   using File = std::variant<GgufFile, SafetensorsFile>;

@@ -164,7 +164,7 @@ struct Row {
 
 // n: inputs of this step, below 32 at the end of a segment.
 void write_plain_step(DType type, Row row, std::int64_t k, std::int64_t n, std::int64_t column, Byte* step) {
-  const std::int64_t element = block_bytes(type);
+  const std::int64_t element = payload_bits(type) / 8;
   std::byte converted[4 * kStepInputs];
   const std::byte* values = row.data + k * element;
   if (row.type != type) {
@@ -184,6 +184,7 @@ void write_plain_step(DType type, Row row, std::int64_t k, std::int64_t n, std::
 
 // A block starts as zeros; columns past the last row stay so.
 void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
+  const bool quantised = scheme_of(m.type) != Scheme::kNone;
   std::size_t run_index = 0;
   for (const Segment& segment : m.segments) {
     std::int64_t k = segment.begin;
@@ -199,7 +200,7 @@ void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
       for (int s = 0; s < run.steps; ++s, k += kStepInputs, out += step_bytes(m.type)) {
         for (std::size_t c = 0; c < rows.size(); ++c) {
           const auto column = static_cast<std::int64_t>(c);
-          if (is_quantised(m.type)) {
+          if (quantised) {
             write_quantised_step(m.type, convert_block(rows[c].type, m.type, rows[c].data, k), column, out);
           } else {
             write_plain_step(m.type, rows[c], k, std::min(kStepInputs, segment.end - k), column, out);

@@ -1,6 +1,6 @@
 #include "kernels/quantise.h"
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -11,44 +11,62 @@ namespace {
 
 constexpr int kBlock = 32;
 
-// Codes -127 to 127 of the largest magnitude, halves away from zero.
+// The largest magnitude. Bits of magnitudes order as integers, and the compiler may order those as it likes.
+float largest_magnitude(const float* x) {
+  std::int32_t largest = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    const std::int32_t bits = std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff;
+    largest = bits > largest ? bits : largest;
+  }
+  return std::bit_cast<float>(largest);
+}
+
+// Codes -127 to 127 of the largest magnitude, halves away from zero. NaN, from an infinity in the block, is
+// 0.
 WeightBlock quantise_q8_0(const float* x) {
-  float largest = 0;
-  for (int i = 0; i < kBlock; ++i) largest = std::max(largest, std::fabs(x[i]));
+  const float largest = largest_magnitude(x);
   const float d = largest / 127;
   const float inverse = d != 0 ? 1 / d : 0;
   WeightBlock out;
   out.d = f32_to_f16(d);
   for (int i = 0; i < kBlock; ++i) {
-    const auto code = static_cast<std::int8_t>(std::round(x[i] * inverse));
-    out.q[i] = static_cast<std::uint8_t>(code + 128);
+    const float exact = x[i] * inverse;
+    // Outside only where the largest magnitude is denormal and its inverse overflows.
+    const float bounded = exact > 127.0F ? 127.0F : exact < -127.0F ? -127.0F : exact;
+    const float v = bounded == bounded ? bounded : 0.0F;
+    // std::round() as a call would cost more than all the rest.
+    const auto whole = static_cast<std::int32_t>(v);
+    const float rest = v - static_cast<float>(whole);
+    out.q[i] = static_cast<std::uint8_t>(128 + whole + (rest >= 0.5F ? 1 : 0) - (rest <= -0.5F ? 1 : 0));
   }
   return out;
 }
 
 // The element of largest magnitude becomes code 0, -8, whatever its sign.
 WeightBlock quantise_q4_0(const float* x) {
-  float magnitude = 0;
-  float extreme = 0;
-  for (int i = 0; i < kBlock; ++i) {
-    if (magnitude < std::fabs(x[i])) {
-      magnitude = std::fabs(x[i]);
-      extreme = x[i];
-    }
-  }
+  const float magnitude = largest_magnitude(x);
+  float extreme = 0;  // the first of that magnitude
+  for (int i = kBlock - 1; i >= 0; --i) extreme = std::fabs(x[i]) == magnitude ? x[i] : extreme;
   const float d = extreme / -8;
   const float inverse = d != 0 ? 1 / d : 0;
   WeightBlock out;
   out.d = f32_to_f16(d);
   for (int i = 0; i < kBlock; ++i) {
-    const auto code = static_cast<std::int8_t>(x[i] * inverse + 8.5F);
-    out.q[i] = static_cast<std::uint8_t>(std::min<int>(15, code));
+    const float exact = x[i] * inverse + 8.5F;
+    const float bounded = exact > 15.0F ? 15.0F : exact < 0.0F ? 0.0F : exact;
+    out.q[i] = static_cast<std::uint8_t>(bounded == bounded ? bounded : 8.0F);
   }
   return out;
 }
 
 // The block that holds element k, and 32 elements from there as floats.
 void read_values(DType from, const std::byte* row, std::int64_t k, std::int64_t n, float* out) {
+  if (from == DType::kBF16) {
+    std::uint16_t halves[kBlock];
+    std::memcpy(halves, row + 2 * k, static_cast<std::size_t>(2 * n));
+    for (std::int64_t i = 0; i < n; ++i) out[i] = bf16_to_f32(halves[i]);
+    return;
+  }
   const std::int64_t block = block_elements(from);
   if (block <= kBlock) return dequantise_row(from, row + row_bytes(from, k), n, out);
   block_to_f32(from, read_block(from, row, k), out);

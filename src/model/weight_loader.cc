@@ -19,16 +19,21 @@ DType packed_as(const formats::ModelTensor& tensor, std::optional<DType> weights
 WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
                            const kernels::Context& context, Progress progress)
     : checkpoint_(checkpoint), weights_(weights), context_(context), progress_(std::move(progress)) {
-  const bool tied = checkpoint.metadata().tied_embeddings;
-  for (const auto& tensor : checkpoint.tensors()) {
-    // Rows of an embedding that is not the head too are read as tokens come.
-    if (tied || tensor.name != "token_embd.weight") total_ += tensor.bytes.size();
+  const formats::ModelTensor* embedding = nullptr;
+  for (const auto& need : formats::needed_tensors(checkpoint.metadata())) {
+    const formats::ModelTensor* tensor = checkpoint.tensor(need.name);
+    if (tensor == nullptr) continue;
+    (need.part == formats::ModelPart::kEmbedding ? embedding : order_.emplace_back()) = tensor;
   }
+  // As the head it comes last; rows of an embedding that is not the head too are read as tokens come.
+  if (checkpoint.metadata().tied_embeddings && embedding != nullptr) order_.push_back(embedding);
+  for (const auto* tensor : order_) total_ += tensor->bytes.size();
 }
 
-Expected<const formats::ModelTensor*> WeightLoader::find(const std::string& tensor) const {
+Expected<const formats::ModelTensor*> WeightLoader::find(const std::string& tensor) {
   const formats::ModelTensor* found = checkpoint_.tensor(tensor);
   if (found == nullptr) return failed(tensor, "is missing");
+  read_ahead();
   return found;
 }
 
@@ -38,6 +43,16 @@ Status WeightLoader::failed(const std::string& tensor, const std::string& reason
       ErrorCode::kUnsupported,
       fmt::format("{}: tensor '{}': {}", found == nullptr ? checkpoint_.name() : checkpoint_.file_of(*found),
                   checkpoint_.table().spelled(tensor), reason)};
+}
+
+void WeightLoader::read_ahead() {
+  // Enough for the disk to work while a matrix is packed, and small beside any memory.
+  constexpr std::uint64_t kAhead = std::uint64_t{128} << 20;
+  while (asked_ < order_.size() && asked_bytes_ < done_ + kAhead) {
+    formats::Checkpoint::will_need(*order_[asked_]);
+    asked_bytes_ += order_[asked_]->bytes.size();
+    ++asked_;
+  }
 }
 
 void WeightLoader::done_with(const formats::ModelTensor& tensor) {

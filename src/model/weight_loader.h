@@ -49,14 +49,20 @@ class WeightLoader {
   Expected<std::vector<float>> norm(const std::string& tensor);
 
  private:
-  Expected<const formats::ModelTensor*> find(const std::string& tensor) const;
+  Expected<const formats::ModelTensor*> find(const std::string& tensor);
   Status failed(const std::string& tensor, const std::string& reason) const;
   void done_with(const formats::ModelTensor& tensor);
+  void read_ahead();
 
   const formats::Checkpoint& checkpoint_;
   std::optional<DType> weights_;
   kernels::Context context_;
   Progress progress_;
+  // Tensors in the order in which a pass uses them, which is that of loading; how many of them the kernel has
+  // been asked to read, and their bytes.
+  std::vector<const formats::ModelTensor*> order_;
+  std::size_t asked_ = 0;
+  std::uint64_t asked_bytes_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };
