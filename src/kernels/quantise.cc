@@ -11,7 +11,9 @@ namespace {
 
 constexpr int kBlock = 32;
 
-// The largest magnitude. Bits of magnitudes order as integers, and the compiler may order those as it likes.
+// The loops below go over local arrays in steps a compiler can do 4 or more at a time.
+
+// Bits of magnitudes order as integers, and the compiler may order those as it likes.
 float largest_magnitude(const float* x) {
   std::int32_t largest = 0;
   for (int i = 0; i < kBlock; ++i) {
@@ -21,41 +23,54 @@ float largest_magnitude(const float* x) {
   return std::bit_cast<float>(largest);
 }
 
-// Codes -127 to 127 of the largest magnitude, halves away from zero. NaN, from an infinity in the block, is
-// 0.
+// v within [low, high], and `middle` for NaN: an infinity in a block makes its others zeros times infinity.
+// In other blocks only a denormal largest magnitude, whose inverse overflows, needs the bounds.
+void bound(float low, float middle, float high, float* v) {
+  for (int i = 0; i < kBlock; ++i) v[i] = v[i] == v[i] ? v[i] : middle;
+  for (int i = 0; i < kBlock; ++i) v[i] = v[i] > high ? high : v[i];
+  for (int i = 0; i < kBlock; ++i) v[i] = v[i] < low ? low : v[i];
+}
+
+void narrow(const std::int32_t* codes, std::uint8_t* out) {
+  std::uint8_t bytes[kBlock];
+  for (int i = 0; i < kBlock; ++i) bytes[i] = static_cast<std::uint8_t>(codes[i]);
+  std::memcpy(out, bytes, sizeof(bytes));
+}
+
+// Codes -127 to 127 of the largest magnitude, halves away from zero.
 WeightBlock quantise_q8_0(const float* x) {
-  const float largest = largest_magnitude(x);
-  const float d = largest / 127;
+  const float d = largest_magnitude(x) / 127;
   const float inverse = d != 0 ? 1 / d : 0;
+  float v[kBlock];
+  std::int32_t codes[kBlock];
+  for (int i = 0; i < kBlock; ++i) v[i] = x[i] * inverse;
+  bound(-127, 0, 127, v);
+  // std::round() as a call would cost more than all the rest; what is cut off is exact.
+  for (int i = 0; i < kBlock; ++i) codes[i] = static_cast<std::int32_t>(v[i]);
+  for (int i = 0; i < kBlock; ++i) v[i] -= static_cast<float>(codes[i]);
+  for (int i = 0; i < kBlock; ++i) codes[i] += 128 + static_cast<int>(v[i] >= 0.5F);
+  for (int i = 0; i < kBlock; ++i) codes[i] -= static_cast<int>(v[i] <= -0.5F);
   WeightBlock out;
   out.d = f32_to_f16(d);
-  for (int i = 0; i < kBlock; ++i) {
-    const float exact = x[i] * inverse;
-    // Outside only where the largest magnitude is denormal and its inverse overflows.
-    const float bounded = exact > 127.0F ? 127.0F : exact < -127.0F ? -127.0F : exact;
-    const float v = bounded == bounded ? bounded : 0.0F;
-    // std::round() as a call would cost more than all the rest.
-    const auto whole = static_cast<std::int32_t>(v);
-    const float rest = v - static_cast<float>(whole);
-    out.q[i] = static_cast<std::uint8_t>(128 + whole + (rest >= 0.5F ? 1 : 0) - (rest <= -0.5F ? 1 : 0));
-  }
+  narrow(codes, out.q);
   return out;
 }
 
 // The element of largest magnitude becomes code 0, -8, whatever its sign.
 WeightBlock quantise_q4_0(const float* x) {
   const float magnitude = largest_magnitude(x);
-  float extreme = 0;  // the first of that magnitude
-  for (int i = kBlock - 1; i >= 0; --i) extreme = std::fabs(x[i]) == magnitude ? x[i] : extreme;
-  const float d = extreme / -8;
+  int first = 0;
+  while (first < kBlock - 1 && std::fabs(x[first]) != magnitude) ++first;
+  const float d = x[first] / -8;
   const float inverse = d != 0 ? 1 / d : 0;
+  float v[kBlock];
+  std::int32_t codes[kBlock];
+  for (int i = 0; i < kBlock; ++i) v[i] = x[i] * inverse + 8.5F;
+  bound(0, 8, 15, v);
+  for (int i = 0; i < kBlock; ++i) codes[i] = static_cast<std::int32_t>(v[i]);
   WeightBlock out;
   out.d = f32_to_f16(d);
-  for (int i = 0; i < kBlock; ++i) {
-    const float exact = x[i] * inverse + 8.5F;
-    const float bounded = exact > 15.0F ? 15.0F : exact < 0.0F ? 0.0F : exact;
-    out.q[i] = static_cast<std::uint8_t>(bounded == bounded ? bounded : 8.0F);
-  }
+  narrow(codes, out.q);
   return out;
 }
 

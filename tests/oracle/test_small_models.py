@@ -11,7 +11,7 @@ import tempfile
 
 import shoal_process as shoal
 
-# folder, model file, reference file, rounded: whether llama.cpp rounded activations in the reference (to 8 bits for
+# folder, model file (. is the folder itself) with flags for it, reference file, rounded: whether llama.cpp rounded activations in the reference (to 8 bits for
 # quantised weights, to bf16 for bf16 ones), which f32 activations cannot follow.
 MODELS = [
     ("stories260k", "stories260K-f32.gguf", "reference.jsonl", False),
@@ -33,6 +33,22 @@ MODELS = [
     ("random-kquants", "random-q4_k_m.gguf", "reference-q4_k_m.jsonl", True),
     ("random-kquants", "random-q5_k_m.gguf", "reference-q5_k_m.jsonl", True),
     ("random-kquants", "random-q6_k.gguf", "reference-q6_k.jsonl", True),
+    # Types that are packed as another.
+    ("random-kquants", "random-q2_k.gguf", "reference-q2_k.jsonl", True),
+    ("random-kquants", "random-q3_k_m.gguf", "reference-q3_k_m.jsonl", True),
+    ("random-kquants", "random-iq4_nl.gguf", "reference-iq4_nl.jsonl", True),
+    ("random-kquants", "random-iq4_xs.gguf", "reference-iq4_xs.jsonl", True),
+    # Hugging Face folders.
+    ("stories260k", "hf", "reference.jsonl", False),
+    ("aidreams260k", "hf", "reference.jsonl", False),
+    ("babyllama-105", "hf", "reference.jsonl", False),
+    ("story-656k", ".", "reference.jsonl", False),
+    ("random-qwen2", ".", "reference.jsonl", False),
+    ("random-qwen3", ".", "reference.jsonl", False),
+    # Quantised while loading, against files that llama.cpp quantised (its embedding rows too).
+    ("story-656k", ". --weights bf16", "reference.jsonl", False),
+    ("story-656k", ". --weights q8_0", "reference-q8_0.jsonl", True),
+    ("story-656k", ". --weights q4_0", "reference-q4_0.jsonl", True),
 ]
 FLAGS = ["--kv-dtype", "f32", "--activations", "f32"]
 LARGEST_RELATIVE = 1e-3
@@ -48,8 +64,10 @@ def read_floats(path):
 
 def all_logits(model, prompts, greedy, isa):
     """Answers, and for each prompt the rows of logits of its positions."""
+    path, *weights = str(model).split(" --weights ")
+    flags = ["--weights", *weights] if weights else []
     with tempfile.NamedTemporaryFile(suffix=".f32") as file:
-        answers = shoal.score(model, prompts, [*FLAGS, "--greedy", greedy, "--logits", file.name], isa)
+        answers = shoal.score(path, prompts, [*FLAGS, *flags, "--greedy", greedy, "--logits", file.name], isa)
         values = read_floats(file.name)
     width = len(values) // sum(map(len, prompts))
     rows, at = [], 0
@@ -101,7 +119,8 @@ def check_model(folder_name, file, reference_file, rounded, isa):
     for reference, answer in zip(references, answers):
         steps += compare_greedy(reference, answer["greedy"], folder / file, 2 * difference, isa)
     total = sum(len(r["greedy_ids"]) for r in references)
-    print(f"  {isa:7} {file:28} logits {relative:.1e}  nll {nll:.1e}  greedy {steps} of {total} steps", flush=True)
+    name = f"{folder_name}/{file}" if file[0] == "." or file == "hf" else file
+    print(f"  {isa:7} {name:28} logits {relative:.1e}  nll {nll:.1e}  greedy {steps} of {total} steps", flush=True)
     if not rounded:
         assert relative <= LARGEST_RELATIVE, f"logits differ by {relative:.2e} of the largest"
     assert nll <= LARGEST_NLL_SHIFT, f"prompt log-likelihood differs by {nll:.2%}"
@@ -112,7 +131,7 @@ def main():
     wanted = sys.argv[1:]
     failures = 0
     for folder, file, reference, rounded in MODELS:
-        if wanted and not any(w in file for w in wanted):
+        if wanted and not any(w in f"{folder}/{file}" for w in wanted):
             continue
         for isa in shoal.isas():
             try:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,22 @@ TEST(Weights, QuantisedBytesAreTheReferenceQuantisers) {
       ++compared;
     }
     EXPECT_GE(compared, 14) << file;
+  }
+}
+
+TEST(Weights, BlocksWithInfinitiesOrDenormalsGetCodesInRange) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float odd : {infinity, -infinity, nan, 1e-45F, -1e-40F, 3e38F, 0.0F}) {
+    float x[32] = {};
+    x[5] = odd;
+    x[9] = odd / 2;
+    const kernels::WeightBlock eight = kernels::quantise_block(DType::kQ8_0, x);
+    const kernels::WeightBlock four = kernels::quantise_block(DType::kQ4_0, x);
+    for (int i = 0; i < 32; ++i) {
+      EXPECT_GE(eight.q[i], 1) << odd;  // -127
+      EXPECT_LE(four.q[i], 15) << odd;
+    }
   }
 }
 
