@@ -15,19 +15,13 @@
 
 #include "core/log.h"
 #include "engine/engine.h"
+#include "material.h"
 
 namespace shoal::engine {
 
-inline std::filesystem::path shared_folder() {
-  if (const char* folder = std::getenv("SHOAL_SHARED")) return folder;
-  // Beside the repository, from wherever in it the test runs.
-  for (auto folder = std::filesystem::current_path();; folder = folder.parent_path()) {
-    if (std::filesystem::exists(folder / "shared/models") || folder == folder.root_path())
-      return folder / "shared";
-  }
+inline std::filesystem::path stories() {
+  return testing_material::shared() / "models/stories260k/stories260K-f32.gguf";
 }
-
-inline std::filesystem::path stories() { return shared_folder() / "models/stories260k/stories260K-f32.gguf"; }
 
 // Gathers the events of one request.
 class Client {

@@ -27,8 +27,8 @@ class StrictMode : public testing::TestWithParam<const char*> {
   static constexpr std::int32_t kTokens = 40;
 
   void SetUp() override {
-    path_ = shared_folder() / "models" / GetParam();
-    if (!std::filesystem::exists(path_)) GTEST_SKIP() << "no shared models at " << shared_folder();
+    path_ = testing_material::shared() / "models" / GetParam();
+    if (!std::filesystem::exists(path_)) GTEST_SKIP() << "no shared models at " << testing_material::shared();
     rows_ = alone(0);
     ASSERT_EQ(rows_.size(), static_cast<std::size_t>(kTokens));
   }

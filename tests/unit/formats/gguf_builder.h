@@ -17,6 +17,7 @@
 
 #include "formats/gguf_file.h"
 #include "formats/gguf_value.h"
+#include "material.h"
 
 namespace shoal::formats::test {
 
@@ -97,9 +98,6 @@ class ScratchFolder {
 };
 
 // $SHOAL_SHARED, else the folder `shared` beside the source tree.
-inline std::filesystem::path shared_folder() {
-  if (const char* set = std::getenv("SHOAL_SHARED")) return set;
-  return std::filesystem::path(__FILE__).parent_path() / "../../../../shared";
-}
+inline std::filesystem::path shared_folder() { return testing_material::shared(); }
 
 }  // namespace shoal::formats::test

@@ -1,4 +1,5 @@
 #include "kernels/dequantise.h"
+#include "material.h"
 
 #include <gtest/gtest.h>
 
@@ -15,9 +16,7 @@ namespace {
 
 // tests/oracle/data/dequantise.bin, written by tests/oracle/make_dequantise_vectors.py.
 std::string vectors() {
-  const std::string here = __FILE__;
-  const std::string path = here.substr(0, here.find("tests/unit")) + "tests/oracle/data/dequantise.bin";
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(testing_material::source_tree() / "tests/oracle/data/dequantise.bin", std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/isa.h"
+#include "material.h"
 #include "model/model_rig.h"
 
 namespace shoal::model {
@@ -19,21 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The nearest folder above the working directory, or above this file, that is a source tree: compiler caches
-// make __FILE__ relative.
-fs::path source_root() {
-  for (fs::path from : {fs::current_path(), fs::absolute(__FILE__).lexically_normal()}) {
-    for (; from.has_relative_path(); from = from.parent_path()) {
-      if (fs::exists(from / "tests/oracle/make_hf_fixtures.py")) return from;
-    }
-  }
-  return "source tree not found";
-}
+fs::path source_root() { return testing_material::source_tree(); }
 
-fs::path shared_models() {
-  const char* set = std::getenv("SHOAL_SHARED");
-  return (set != nullptr ? fs::path(set) : source_root() / "../shared") / "models";
-}
+fs::path shared_models() { return testing_material::shared() / "models"; }
 
 std::vector<float> read_floats(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -12,19 +12,13 @@
 #include "formats/checkpoint.h"
 #include "kernels/dequantise.h"
 #include "kernels/quantise.h"
+#include "material.h"
 #include "model/model_rig.h"
 
 namespace shoal::model {
 namespace {
 
-std::filesystem::path shared(const std::string& name) {
-  const char* set = std::getenv("SHOAL_SHARED");
-  for (std::filesystem::path from = std::filesystem::current_path();
-       set == nullptr && from.has_relative_path(); from = from.parent_path()) {
-    if (std::filesystem::exists(from / "shared/models")) return from / "shared/models" / name;
-  }
-  return std::filesystem::path(set != nullptr ? set : "shared") / "models" / name;
-}
+std::filesystem::path shared(const std::string& name) { return testing_material::shared() / "models" / name; }
 
 std::unique_ptr<Model> load(const std::filesystem::path& path, ThreadPool& pool, std::optional<DType> weights,
                             std::string* error = nullptr) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "material.h"
 #include "tokenizer/chat_template_file.h"
 
 namespace shoal::tokenizer {
@@ -17,10 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-fs::path shared() {
-  if (const char* path = std::getenv("SHOAL_SHARED")) return path;
-  return fs::path(__FILE__).parent_path() / "../../../../shared";
-}
+fs::path shared() { return testing_material::shared(); }
 
 Json hello() { return Json::parse(R"([{"role": "user", "content": "Hello!"}])"); }
 

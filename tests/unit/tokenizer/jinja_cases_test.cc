@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "material.h"
 #include "tokenizer/chat_template.h"
 
 namespace shoal::tokenizer {
@@ -21,7 +22,7 @@ struct Cases {
 };
 
 Cases read_cases() {
-  std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "jinja_cases.jsonl");
+  std::ifstream file(testing_material::source_tree() / "tests/unit/tokenizer/jinja_cases.jsonl");
   Cases cases;
   for (std::string line; std::getline(file, line);) {
     Json json = Json::parse(line);

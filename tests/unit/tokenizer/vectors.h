@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "material.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -21,15 +22,10 @@
 
 namespace shoal::tokenizer {
 
-inline std::filesystem::path source_root() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path().parent_path();
-}
+inline std::filesystem::path source_root() { return testing_material::source_tree(); }
 
 // Reference material that is not in the repository.
-inline std::filesystem::path shared_root() {
-  const char* set = std::getenv("SHOAL_SHARED");
-  return set ? std::filesystem::path(set) : source_root().parent_path() / "shared";
-}
+inline std::filesystem::path shared_root() { return testing_material::shared(); }
 
 inline std::filesystem::path demo_model() {
   const char* home = std::getenv("HOME");
