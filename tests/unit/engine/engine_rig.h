@@ -151,7 +151,8 @@ inline void expect_pages_back(Engine& engine) {
   }
 }
 
-#define SHOAL_NEEDS_STORIES() \
-  if (!std::filesystem::exists(stories())) GTEST_SKIP() << "no shared models at " << shared_folder()
+#define SHOAL_NEEDS_STORIES()              \
+  if (!std::filesystem::exists(stories())) \
+  GTEST_SKIP() << "no shared models at " << testing_material::shared()
 
 }  // namespace shoal::engine
