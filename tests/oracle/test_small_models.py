@@ -45,10 +45,10 @@ MODELS = [
     ("story-656k", ".", "reference.jsonl", False),
     ("random-qwen2", ".", "reference.jsonl", False),
     ("random-qwen3", ".", "reference.jsonl", False),
-    # Quantised while loading, against files that llama.cpp quantised (its embedding rows too).
+    # Converted while loading. The quantised file has its embedding rows rounded too, which shifts the log-likelihood
+    # by 2 % with q4_0: that type's bytes are compared in tests/unit/model/weights_test.cc.
     ("story-656k", ". --weights bf16", "reference.jsonl", False),
     ("story-656k", ". --weights q8_0", "reference-q8_0.jsonl", True),
-    ("story-656k", ". --weights q4_0", "reference-q4_0.jsonl", True),
 ]
 FLAGS = ["--kv-dtype", "f32", "--activations", "f32"]
 LARGEST_RELATIVE = 1e-3
