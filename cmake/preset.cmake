@@ -28,5 +28,6 @@ endif()
 
 find_program(SHOAL_CCACHE ccache)
 if(SHOAL_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${SHOAL_CCACHE})
+  # Paths relative to the source tree: clones and build folders share what one of them has compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${SHOAL_CCACHE})
 endif()
