@@ -87,10 +87,23 @@ Status no_weights(const ModelFolder& folder) {
           fmt::format("{}: has neither {} nor {}{}", folder.path().string(), kSingle, kIndex, hint)};
 }
 
+// A folder without config.json, which may hold GGUF files.
+Status no_config(const ModelFolder& folder) {
+  std::string hint;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path(), error)) {
+    if (entry.path().extension() == ".gguf")
+      hint = fmt::format("; for a GGUF model give the file, such as {}",
+                         printable(entry.path().filename().string()));
+  }
+  return {ErrorCode::kNotFound, fmt::format("{}: has no {}{}", folder.path().string(), kConfig, hint)};
+}
+
 }  // namespace
 
 Expected<Checkpoint> HfCheckpointReader::read(const std::filesystem::path& path) {
   SHOAL_ASSIGN(folder, ModelFolder::open(path));
+  if (!folder.has(kConfig)) return no_config(folder);
   SHOAL_ASSIGN(text, folder.read(kConfig, kLargestConfig));
   SHOAL_ASSIGN(json, JsonFile::parse(text, (folder.path() / kConfig).string()));
   SHOAL_ASSIGN(config, read_hf_model_config(json));

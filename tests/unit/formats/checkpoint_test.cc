@@ -188,7 +188,9 @@ TEST(HfCheckpoint, RefusesFoldersThatAreNone) {
   const test::ScratchFolder empty;
   const auto opened = Checkpoint::open(empty / "");
   ASSERT_FALSE(opened.ok());
-  EXPECT_TRUE(says(opened.error().message(), {"config.json"}));
+  EXPECT_TRUE(says(opened.error().message(), {"has no config.json"}));
+  test::write_file(empty / "model.gguf", "GGUF");
+  EXPECT_TRUE(says(Checkpoint::open(empty / "").error().message(), {"give the file, such as model.gguf"}));
   EXPECT_FALSE(Checkpoint::open(empty / "nothing").ok());
 }
 
