@@ -18,6 +18,8 @@ import threading
 import time
 from pathlib import Path
 
+ANIMALS = ["fox", "owl", "bear", "heron", "otter", "lynx", "crow", "hare"]
+SENTENCE = "Number {}: the river ran past the mill, and the miller counted the boats that came down from the hills. "
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -49,6 +51,12 @@ def stream(address, body, on_token):
         if event["choices"]:
             on_token(time.monotonic())
     return usage
+
+
+def token_ids(address, text):
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    connection.request("POST", "/tokenize", json.dumps({"prompt": text}), {"Content-Type": "application/json"})
+    return json.loads(connection.getresponse().read())["tokens"]
 
 
 def percentile(values, share):
@@ -110,19 +118,21 @@ def main():
                         gaps.append((at - start, at - last))
                 last = at
 
-            stream(address, {"prompt": [100 + index * 7 + i for i in range(16)] + [round_number + 50], "max_tokens": 400, "ignore_eos": True,
-                             "temperature": 0, "stream": True}, on_token)
+            # Plain words, so that every token completes a character and is an event of its own.
+            stream(address, {"prompt": f"Story {round_number} of the {ANIMALS[index % len(ANIMALS)]}: once upon a time", "max_tokens": 400,
+                             "ignore_eos": True, "temperature": 0.7, "top_p": 0.9, "seed": index, "stream": True}, on_token)
             round_number += 1
 
     # The cost model learns while it serves: one long prompt before the measurement, as on any server that has run a minute.
-    stream(address, {"prompt": [200 + i % 900 for i in range(1000)], "max_tokens": 4, "stream": True}, lambda at: None)
+    long_prompt = token_ids(address, "".join(SENTENCE.format(i) for i in range(args.prompt // 10)))[:args.prompt]
+    stream(address, {"prompt": long_prompt[-1000:], "max_tokens": 4, "stream": True}, lambda at: None)
     threads = [threading.Thread(target=talk, args=(i,)) for i in range(args.streams)]
     for thread in threads:
         thread.start()
     time.sleep(3)
     arrival = time.monotonic()
     first = []
-    stream(address, {"prompt": [300 + (i * i) % 5000 for i in range(args.prompt)], "max_tokens": 4, "ignore_eos": True, "stream": True}, first.append)
+    stream(address, {"prompt": long_prompt, "max_tokens": 4, "ignore_eos": True, "stream": True}, first.append)
     done = first[0]
     time.sleep(2)
     stop.set()
