@@ -10,6 +10,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-maybe-uninitialized -Wno-uninitialized -Wno-restrict)
 endif()
 
+# No -DNDEBUG: assertions guard against our own mistakes, in the product too; none stands in an inner loop.
 # -ffp-contract=off: strict mode promises the same bits on every path, so only written-out FMAs may fuse.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -ffp-contract=off")
 
@@ -21,6 +22,7 @@ elseif(SHOAL_PRESET STREQUAL "tsan")
   add_compile_options(-fsanitize=thread -O1 -DBOOST_ASIO_DISABLE_FENCED_BLOCK -Wno-tsan)
   add_link_options(-fsanitize=thread)
 elseif(SHOAL_PRESET STREQUAL "faults")
+  # Compiles in the fault points that fault tests arm; there are none below comm/ yet.
   add_compile_definitions(SHOAL_FAULTS=1)
 elseif(NOT SHOAL_PRESET STREQUAL "release")
   message(FATAL_ERROR "SHOAL_PRESET is '${SHOAL_PRESET}'; known: release, asan, tsan, faults")

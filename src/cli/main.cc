@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 
 #include "cli/bench_engine.h"
 #include "cli/bench_serve.h"
@@ -64,7 +67,14 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int exit_code = run(argc, argv);
+    // Results that did not reach their reader are no success: a full disk, a closed pipe.
+    std::cout.flush();
+    if (exit_code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout)) {
+      fmt::print(stderr, "shoal: the output could not be written: {}\n", std::strerror(errno));
+      return 1;
+    }
+    return exit_code;
   } catch (const std::exception& error) {
     fmt::print(stderr, "shoal: {}\n", error.what());
     return 1;
