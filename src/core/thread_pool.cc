@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -91,10 +92,17 @@ void flush_denormals_here() {
 #endif
 }
 
+bool pinning_is_safe(int threads) {
+  const int affinity = static_cast<int>(allowed_cores().size());
+  const int quota = cgroup_quota();
+  return threads == affinity && (quota == 0 || quota >= affinity);
+}
+
 ThreadPool::ThreadPool(Options options) : spin_(options.spin) {
+  const bool pin = options.pin && options.threads > 1 && pinning_is_safe(options.threads);
   if (options.threads > usable_cores()) spin_ = std::chrono::microseconds(0);
   for (int thread = 1; thread < options.threads; ++thread) {
-    workers_.emplace_back([this, thread, pin = options.pin] { work(thread, pin); });
+    workers_.emplace_back([this, thread, pin] { work(thread, pin); });
   }
 }
 
@@ -115,7 +123,7 @@ void ThreadPool::run_erased(Job job, void* context) {
   running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
-  job(context, 0);
+  run_caught(job, context, 0);
   const auto give_up = std::chrono::steady_clock::now() + spin_;
   for (int left; (left = running_.load(std::memory_order_acquire)) != 0;) {
     if (std::chrono::steady_clock::now() < give_up) {
@@ -123,6 +131,19 @@ void ThreadPool::run_erased(Job job, void* context) {
     } else {
       running_.wait(left, std::memory_order_acquire);
     }
+  }
+  if (failed_.load(std::memory_order_relaxed)) {
+    failed_.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+}
+
+void ThreadPool::run_caught(Job job, void* context, int thread) noexcept {
+  try {
+    job(context, thread);
+  } catch (...) {
+    // The caller reads it after this thread's completion.
+    if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();
   }
 }
 
@@ -151,7 +172,7 @@ void ThreadPool::work(int thread, bool pin) {
   flush_denormals_here();
   for (std::uint32_t seen = 0; wait_for_round(seen);) {
     ++seen;
-    job_(context_, thread);
+    run_caught(job_, context_, thread);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
 }
