@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <string_view>
 
 #include "core/clock.h"
 #include "kernels/attention.h"
@@ -31,10 +32,20 @@ StepResult Rank::run(const StepPlan& plan) {
   const TimePoint begin = now();
   StepResult result;
   result.number = plan.number;
-  if (plan.number != next_) {
-    result.error = fmt::format("step plan {} arrived where {} was due", plan.number.value, next_.value);
-    return result;
+  // Whatever goes wrong, memory that is short included, is an answer: the executor has nobody to throw to.
+  try {
+    if (const Status status = apply(plan, result); !status.ok()) fail(plan, result, "", status.message());
+  } catch (const std::exception& error) {
+    fail(plan, result, "the forward pass failed: ", error.what());
   }
+  result.seconds = seconds_between(begin, now());
+  return result;
+}
+
+Status Rank::apply(const StepPlan& plan, StepResult& result) {
+  if (plan.number != next_)
+    return {ErrorCode::kInternal,
+            fmt::format("step plan {} arrived where {} was due", plan.number.value, next_.value)};
   ++next_.value;
 
   batch_.tokens.clear();
@@ -45,33 +56,41 @@ StepResult Rank::run(const StepPlan& plan) {
   samples_.clear();
   scores_.clear();
 
-  if (const Status status = apply_changes(plan); !status.ok()) {
-    result.error = status.message();
-    return result;
-  }
+  SHOAL_TRY(apply_changes(plan));
   const auto sub_batch = static_cast<std::size_t>(options_.sub_batch);
   if (sub_batch < plan.sub_batches.size()) {
-    for (const WorkItem& item : plan.sub_batches[sub_batch].items) {
-      if (const Status status = add_item(item); !status.ok()) {
-        result.error = status.message();
-        return result;
-      }
-    }
+    for (const WorkItem& item : plan.sub_batches[sub_batch].items) SHOAL_TRY(add_item(item));
   }
-  if (batch_.rows() > 0) {
-    try {
-      compute(result);
-    } catch (const std::exception& error) {
-      result.sampled.clear();
-      result.prompt_logprobs.clear();
-      result.error = fmt::format("the forward pass failed: {}", error.what());
-      if (sub_batch < plan.sub_batches.size()) {
-        for (const WorkItem& item : plan.sub_batches[sub_batch].items) row(item.sequence)->failed = true;
-      }
-    }
+  if (batch_.rows() > 0) compute(result);
+  return {};
+}
+
+// The table is brought to where the plan would have left it, its sequences failed: the head's later plans
+// fit. Allocates nothing that must succeed.
+void Rank::fail(const StepPlan& plan, StepResult& result, std::string_view what,
+                std::string_view cause) noexcept {
+  for (const SequenceSlot sequence : plan.closes) {
+    if (Row* at = row(sequence)) *at = Row{};
   }
-  result.seconds = seconds_between(begin, now());
-  return result;
+  const auto mark = [&](SequenceSlot sequence) {
+    if (Row* at = row(sequence)) at->failed = at->open;
+  };
+  for (const SequenceOpen& each : plan.opens) {
+    if (Row* at = row(each.sequence)) at->open = true;
+    mark(each.sequence);
+  }
+  for (const PageGrant& each : plan.grants) mark(each.sequence);
+  for (const PageRelease& each : plan.releases) mark(each.sequence);
+  for (const SubBatch& each : plan.sub_batches) {
+    for (const WorkItem& item : each.items) mark(item.sequence);
+  }
+  result.sampled.clear();
+  result.prompt_logprobs.clear();
+  try {
+    result.error = fmt::format("{}{}", what, cause);
+  } catch (const std::exception&) {
+    result.error = "out of memory";  // short enough to need none
+  }
 }
 
 void Rank::compute(StepResult& result) {
@@ -114,6 +133,7 @@ Status Rank::open(const SequenceOpen& open) {
 Status Rank::grant(const PageGrant& grant) {
   Row* at = row(grant.sequence);
   const auto group = static_cast<std::size_t>(grant.group.value);
+  if (at != nullptr && at->failed) return {};
   if (at == nullptr || !at->open || group >= groups_ || grant.logical_page < 0 || grant.page.slot < 0 ||
       grant.page.slot >= store_.views()[group].layout.slots)
     return {ErrorCode::kInternal,
@@ -130,6 +150,7 @@ Status Rank::grant(const PageGrant& grant) {
 Status Rank::release(const PageRelease& release) {
   Row* at = row(release.sequence);
   const auto group = static_cast<std::size_t>(release.group.value);
+  if (at != nullptr && at->failed) return {};
   if (at == nullptr || !at->open || group >= groups_)
     return {ErrorCode::kInternal, fmt::format("step plan releases pages of sequence {}, which is not open",
                                               release.sequence.value)};

@@ -4,9 +4,9 @@
 // Ownership: borrows model, KV store and thread pool; owns the sequence table, the samplers, the logits.
 // Invariants:
 //   1. It decides nothing: what run() does is a function of the plans applied so far (docs/execution.md P1).
-//   2. Plans are applied in number order; one that does not fit the table is answered with an error and
-//   changes
-//      nothing but what came before the misfit. A pass that throws fails its sequences, nothing else.
+//   2. Plans are applied in number order. One that does not fit the table, or throws, is answered with an
+//      error: its closes are done, its sequences failed (what later plans ask of them is skipped, until they
+//      close), all others are untouched. run() does not throw.
 //   3. Batches of a size seen before allocate nothing but what the result carries.
 
 #pragma once
@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/expected.h"
@@ -46,7 +47,7 @@ class Rank {
  private:
   struct Row {
     bool open = false;
-    bool failed = false;  // a pass with its work threw: its KV is garbage, later work is skipped
+    bool failed = false;  // a plan with its work failed: its KV is garbage, later work is skipped
     std::optional<Sampler> sampler;
     std::vector<TokenId> prompt;                   // where penalties or prompt log-probabilities need it
     TokenId last = -1;                             // sampled last
@@ -65,6 +66,8 @@ class Rank {
     std::int64_t logits_row = 0;
   };
 
+  Status apply(const StepPlan& plan, StepResult& result);
+  void fail(const StepPlan& plan, StepResult& result, std::string_view what, std::string_view cause) noexcept;
   Status apply_changes(const StepPlan& plan);
   Status open(const SequenceOpen& open);
   Status grant(const PageGrant& grant);
