@@ -47,7 +47,8 @@ std::vector<PrefillShare> share_prefill(const CostModel& cost, const StepShape& 
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return effective[a] < effective[b]; });
 
   const double seconds = decode.decode_rows > 0 ? limits.token_gap : limits.token_gap * kIdleGaps;
-  std::int64_t rows_left = limits.fixed_chunk > 0 ? limits.fixed_chunk : limits.max_rows;
+  std::int64_t rows_left =
+      limits.fixed_chunk > 0 ? std::min(limits.fixed_chunk, limits.max_rows) : limits.max_rows;
   std::int64_t dealt = 0;
   StepShape step = decode;
   for (const std::size_t index : order) {

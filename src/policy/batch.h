@@ -34,7 +34,7 @@ struct PrefillCandidate {
 
 struct BatchLimits {
   double token_gap = 0.2;        // seconds between two tokens of a stream
-  std::int32_t fixed_chunk = 0;  // tokens of prefill per step; 0: by time
+  std::int32_t fixed_chunk = 0;  // tokens of prefill per step, at most max_rows; 0: by time
   std::int32_t max_rows = 1024;  // prefill tokens of one step: bounds the activations' memory
 };
 
