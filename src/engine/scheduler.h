@@ -9,7 +9,7 @@
 //   1. At most kPlansInFlight plans are unanswered.
 //   2. Each request's last event is sent exactly once.
 //   3. compose() gives a plan whenever nothing is in flight and anything waits: the engine never stands
-//   still.
+//      still.
 
 #pragma once
 
@@ -103,6 +103,10 @@ class Scheduler {
   bool try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& demand);
   std::vector<policy::PoolDemand> promised_demand() const;
   std::int64_t expected_pages(const Sequence& sequence, const KvGroup& group) const;
+  // Whether its prompt's log-probabilities are asked for and still to be computed.
+  static bool scores_prompt(const Sequence& sequence) {
+    return sequence.choice == 0 && !sequence.request->prompt_logprobs_done;
+  }
   std::int32_t cacheable_pages(const Sequence& sequence) const;
   void match_prefix(Sequence& sequence);
   void rematch_prefix(Sequence& sequence);

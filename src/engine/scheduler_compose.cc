@@ -9,8 +9,8 @@
 namespace shoal::engine {
 namespace {
 
-// Prompt log-probabilities need a row of logits for each token: 64 MiB of them are 128 rows of the largest
-// vocabularies.
+// Prompt log-probabilities need a row of logits for each token: the 64 MiB that a plan may use for them are
+// 128 rows of the largest vocabularies.
 constexpr std::int64_t kPromptLogitBytes = 64 << 20;
 // A request whose pages do not fit yet may be passed by smaller ones among the next three, 16 times at most:
 // a long one does not hold up all others, nor they it for ever.
@@ -76,7 +76,7 @@ std::vector<policy::PoolDemand> Scheduler::promised_demand() const {
 // Pages that a match may cover: one token is always left to compute (G5). Whoever wants the prompt's
 // log-probabilities computes it all.
 std::int32_t Scheduler::cacheable_pages(const Sequence& sequence) const {
-  if (sequence.choice == 0 && !sequence.request->prompt_logprobs_done) return 0;
+  if (scores_prompt(sequence)) return 0;
   return static_cast<std::int32_t>((sequence.tokens.size() - 1) / kPageTokens);
 }
 
@@ -87,8 +87,8 @@ void Scheduler::admit(TimePoint now) {
     Sequence& sequence = *queue_[at];
     if (std::ssize(running_) >= options_.max_sequences) return;
     if (!try_admit(sequence, demand)) {
-      // One that has begun, or was passed often enough, is passed no more.
-      if (sequence.output_tokens() > 0 || sequence.passed >= kMostPassed) return;
+      // One that gave way, or was passed often enough, is passed no more.
+      if (sequence.preempted || sequence.passed >= kMostPassed) return;
       ++at;
       continue;
     }
@@ -147,7 +147,7 @@ void Scheduler::rematch_prefix(Sequence& sequence) {
   cache_.release(sequence.pages);
   match_prefix(sequence);
   RequestRecord& request = *sequence.request;
-  if (sequence.choice == 0 && sequence.output_tokens() == 0)
+  if (sequence.choice == 0 && !sequence.preempted)
     request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
 }
 
@@ -170,6 +170,7 @@ void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
 }
 
 void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
+  std::int64_t scores_left = std::max<std::int64_t>(1, kPromptLogitBytes / 4 / options_.vocabulary);
   candidates_.clear();
   candidate_sequences_.clear();
   for (Sequence* sequence : running_) {
@@ -179,9 +180,7 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
     candidate.context = sequence->planned;
     candidate.remaining = sequence->remaining();
     candidate.limit = cache_.reach(sequence->pages) - sequence->planned;
-    if (!sequence->request->prompt_logprobs_done && sequence->choice == 0)
-      candidate.limit =
-          std::min(candidate.limit, std::max<std::int64_t>(1, kPromptLogitBytes / 4 / options_.vocabulary));
+    if (scores_prompt(*sequence)) candidate.limit = std::min(candidate.limit, scores_left);
     candidate.waited = seconds_between(sequence->arrived, now);
     candidates_.push_back(candidate);
     candidate_sequences_.push_back(sequence);
@@ -190,11 +189,14 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
   for (const policy::PrefillShare& share :
        policy::share_prefill(cost_, flight.shape, candidates_, options_.batch)) {
     Sequence& sequence = *candidate_sequences_[share.candidate];
-    // Others have grown since the limits were taken.
-    const std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages) - sequence.planned);
+    // Others have grown, and used the plan's logits, since the limits were taken.
+    std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages) - sequence.planned);
+    const bool scores = scores_prompt(sequence);
+    if (scores) count = std::min(count, scores_left);
     if (count <= 0 || !has_slot(sequence) ||
         !cache_.grow(sequence.pages, sequence.planned + count, sequence.to_grant).ok())
       continue;
+    if (scores) scores_left -= count;
     flight.shape.add_prefill(sequence.planned, count);
     add_item(plan, flight, sequence, count);
   }
@@ -218,8 +220,7 @@ void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std
   if (count > 0) {
     const auto begin = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.planned);
     item.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
-    if (sequence.choice == 0 && !sequence.request->prompt_logprobs_done)
-      item.prompt_logprobs = sequence.request->request.prompt_logprobs;
+    if (scores_prompt(sequence)) item.prompt_logprobs = sequence.request->request.prompt_logprobs;
   }
   sequence.planned += item.count();
   item.sample = count == 0 || (sequence.remaining() == 0 && sequence.output_tokens() < sequence.max_tokens);
@@ -250,7 +251,9 @@ bool Scheduler::preempt_one() {
   for (const auto& [raw, owner] : sequences_) {
     const bool leaving = raw->state == SequenceState::kPreempted || raw->state == SequenceState::kEnded;
     if (!leaving && raw->state != SequenceState::kRunning) continue;
-    candidates.push_back({raw->arrival, raw->pages.open(), leaving});
+    const bool holds =
+        std::ranges::any_of(raw->pages.tables, [](const auto& table) { return table.held() > 0; });
+    candidates.push_back({raw->arrival, holds, leaving});
     who.push_back(raw);
   }
   const auto victim = policy::choose_victim(candidates);
@@ -260,6 +263,7 @@ bool Scheduler::preempt_one() {
   ++totals_.preemptions;
   log(LogLevel::kInfo, "sequence.preempted", "id={} choice={} tokens={} running={}",
       sequence.request->id.value, sequence.choice, sequence.tokens.size(), running_.size());
+  sequence.preempted = true;
   retire(sequence, SequenceState::kPreempted);
   return true;
 }

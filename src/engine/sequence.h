@@ -4,7 +4,7 @@
 // Invariants:
 //   1. tokens = prompt, then the output known so far. `pending` samples are in flight and not in tokens yet.
 //   2. computed <= planned <= tokens.size() + pending: positions answered, and positions answered or in
-//   flight.
+//      flight.
 //   3. A sequence outlives its request while plans with its work are in flight (docs/execution.md P2, G3).
 
 #pragma once
@@ -38,6 +38,7 @@ struct Sequence {
   std::uint32_t choice = 0;
   SequenceState state = SequenceState::kHeldBack;
   std::int32_t passed = 0;  // times that later ones were admitted first
+  bool preempted = false;   // gave way once: nobody passes it in the queue
   TimePoint arrived{};
   TimePoint last_token{};
 
