@@ -27,11 +27,10 @@ struct SubmitCommand {
 struct CancelCommand {
   RequestId id;
 };
-struct CancelAllCommand {};
 struct FlushCommand {
   std::promise<void> done;
 };
-using Command = std::variant<SubmitCommand, CancelCommand, CancelAllCommand, FlushCommand>;
+using Command = std::variant<SubmitCommand, CancelCommand, FlushCommand>;
 
 struct PendingFlush {
   PlanNumber after;  // the last plan composed before it was asked for
@@ -41,6 +40,7 @@ struct PendingFlush {
 struct LiveRequest {
   std::string rid;
   std::int32_t choices = 0;
+  bool cancelled = false;  // its cancel is queued: once is enough
 };
 
 }  // namespace
@@ -57,7 +57,7 @@ struct Engine::Impl {
   std::condition_variable wake;   // the engine thread waits
   std::condition_variable quiet;  // drain() waits
   std::deque<Command> commands;
-  std::deque<StepResult> results;
+  std::vector<StepResult> results;  // room for all plans in flight: answering allocates nothing
   bool stop = false;
   bool draining = false;
   std::uint64_t next_id = 1;
@@ -75,18 +75,22 @@ struct Engine::Impl {
   void flush_what_is_due();
   void publish();
   void send_last(RequestId id, const OutputSink& sink, OutputEvent&& event);
+  bool queue_cancel(RequestId id);
   bool all_ended() const { return live.empty() && ending == 0; }  // under the mutex
 };
 
 // The engine thread: waits for commands and results, takes them in order, keeps two plans in flight.
 void Engine::Impl::main() {
+  std::vector<StepResult> done;
+  done.reserve(kPlansInFlight);
+  bool stopping = false;
   for (;;) {
     std::deque<Command> todo;
-    std::deque<StepResult> done;
-    bool stopping = false;
+    done.clear();
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock, [&] { return stop || !commands.empty() || !results.empty(); });
+      // Once stopping, only the answers to what is in flight are left to wait for.
+      wake.wait(lock, [&] { return stop != stopping || !commands.empty() || !results.empty(); });
       todo.swap(commands);
       done.swap(results);
       stopping = stop;
@@ -109,8 +113,6 @@ void Engine::Impl::execute(Command command, TimePoint now) {
     scheduler->cancel(cancel->id, now);
   } else if (auto* flush = std::get_if<FlushCommand>(&command)) {
     flushes.push_back({scheduler->last_plan(), std::move(flush->done)});
-  } else {
-    scheduler->cancel_all(now);
   }
 }
 
@@ -167,6 +169,7 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
     return Status(ErrorCode::kInvalidArgument, "--max-token-gap must be above 0", "--max-token-gap");
   auto impl = std::make_unique<Impl>();
   Impl& at = *impl;
+  at.results.reserve(kPlansInFlight);
   at.options = std::move(options);
   SHOAL_ASSIGN(tokenizer, tokenizer::Tokenizer::load(at.options.model));
   at.tokenizer = std::move(tokenizer);
@@ -212,6 +215,11 @@ Engine::~Engine() {
 Expected<RequestId> Engine::submit(GenerateRequest request, OutputSink sink) {
   Impl& at = *impl_;
   SHOAL_TRY(validate(request, description().vocabulary, context()));
+  const std::int32_t most = at.options.max_sequences + at.options.max_queue;
+  if (request.n > most)
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("n is {}: the server runs and queues at most {} answers", request.n, most),
+                  "n");
   if (request.arrival == TimePoint{}) request.arrival = now();
   RequestId id;
   {
@@ -220,13 +228,12 @@ Expected<RequestId> Engine::submit(GenerateRequest request, OutputSink sink) {
     if (!request.rid.empty() && at.by_rid.contains(request.rid))
       return Status(ErrorCode::kInvalidArgument,
                     fmt::format("a request named {} is running already", request.rid), "rid");
-    const std::int32_t most = at.options.max_sequences + at.options.max_queue;
     if (at.live_choices + request.n > most)
       return Status(ErrorCode::kExhausted,
                     fmt::format("the queue is full: {} answers are running or waiting and {} may",
                                 at.live_choices, most));
     id = RequestId(at.next_id++);
-    at.live.emplace(id.value, LiveRequest{request.rid, request.n});
+    at.live.emplace(id.value, LiveRequest{request.rid, request.n, false});
     if (!request.rid.empty()) at.by_rid.emplace(request.rid, id);
     at.live_choices += request.n;
     OutputSink counted = [&at, id, sink = std::move(sink)](OutputEvent&& event) {
@@ -242,11 +249,19 @@ Expected<RequestId> Engine::submit(GenerateRequest request, OutputSink sink) {
   return id;
 }
 
+// Under the mutex. False where no such request lives.
+bool Engine::Impl::queue_cancel(RequestId id) {
+  const auto it = live.find(id.value);
+  if (it == live.end()) return false;
+  if (!it->second.cancelled) commands.emplace_back(CancelCommand{id});
+  it->second.cancelled = true;
+  return true;
+}
+
 bool Engine::cancel(RequestId id) {
   {
     std::lock_guard lock(impl_->mutex);
-    if (!impl_->live.contains(id.value)) return false;
-    impl_->commands.emplace_back(CancelCommand{id});
+    if (!impl_->queue_cancel(id)) return false;
   }
   impl_->wake.notify_one();
   return true;
@@ -256,8 +271,7 @@ bool Engine::cancel(const std::string& rid) {
   {
     std::lock_guard lock(impl_->mutex);
     const auto it = impl_->by_rid.find(rid);
-    if (it == impl_->by_rid.end()) return false;
-    impl_->commands.emplace_back(CancelCommand{it->second});
+    if (it == impl_->by_rid.end() || !impl_->queue_cancel(it->second)) return false;
   }
   impl_->wake.notify_one();
   return true;
@@ -268,7 +282,7 @@ std::int32_t Engine::cancel_all() {
   {
     std::lock_guard lock(impl_->mutex);
     count = static_cast<std::int32_t>(impl_->live.size());
-    impl_->commands.emplace_back(CancelAllCommand{});
+    for (const auto& [id, request] : impl_->live) impl_->queue_cancel(RequestId(id));
   }
   impl_->wake.notify_one();
   return count;

@@ -2,8 +2,7 @@
 //
 // Thread-safety: every public function may be called from any thread.
 // Ownership: owns the engine thread, the executor thread with the model, the pools, the prefix tree. Shares
-// the
-//   tokenizer. The destructor cancels what runs and joins within one step.
+//   the tokenizer. The destructor cancels what runs and joins within one step.
 // Invariants: docs/execution.md, sections 1 to 4.
 
 #pragma once
@@ -40,7 +39,7 @@ struct EngineOptions {
   std::int64_t kv_bytes = 0;
   std::int32_t max_sequences = 64;  // running at once
   std::int32_t max_queue = 512;     // waiting, beyond those; more are refused with kExhausted
-  std::int32_t prefill_chunk = 0;   // tokens; 0: by time
+  std::int32_t prefill_chunk = 0;   // tokens, at most 1024 count; 0: by time
   double max_token_gap = 0.2;       // seconds between two tokens of a running stream
   // Called while loading, on the executor thread; start() has not returned then.
   std::function<void(std::string_view stage, double fraction)> progress;
@@ -74,11 +73,13 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Takes the request, or refuses: kInvalidArgument (ids, parameters), kTooLong (prompt beyond context),
+  // Takes the request, or refuses: kInvalidArgument (ids, parameters, an n beyond all
+  // places), kTooLong (prompt beyond context),
   // kExhausted (queue full), kUnavailable (draining). A refused request gets no event.
   Expected<RequestId> submit(GenerateRequest request, OutputSink sink);
 
-  // Ends a request with kCancelled; unknown or finished ones are ignored. True where something was cancelled.
+  // Ends a request with kCancelled; unknown or finished ones are ignored. True where one lives, or lived a
+  // moment ago, and ends by it.
   bool cancel(RequestId id);
   bool cancel(const std::string& rid);
   std::int32_t cancel_all();
