@@ -3,8 +3,7 @@
 // Thread-safety: push() belongs to the engine thread; `done` is called on the executor thread and must only
 //   queue.
 // Ownership: owns thread, compute pool, model, KV bytes and rank. The destructor runs what is queued and
-// joins:
-//   at most two steps.
+//   joins: at most two steps.
 // Invariants: every pushed plan is answered exactly once, in order.
 
 #pragma once

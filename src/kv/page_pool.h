@@ -1,8 +1,7 @@
 // The pages of one KV group's pool on one coordinate: who holds which, and which are free.
 //
 // Thread-safety: none. A pool belongs to the engine thread; a writer on another machine reaches the bytes of
-// a
-//   page but never this table.
+//   a page but never this table.
 // Ownership: a page is free, or held by one or more holders (sequences, open rooms), or kept by the prefix
 //   tree, or both. Holding is counted: retain/release.
 // Invariants:

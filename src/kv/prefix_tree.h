@@ -6,15 +6,15 @@
 //
 // Thread-safety: none; it belongs to the engine thread.
 // Ownership: owns nodes; keeps its pages in the pools (PagePool::keep), which must outlive it. A sequence
-// that
-//   uses a prefix locks its deepest node and holds the pages itself.
+//   that uses a prefix locks its deepest node and holds the pages itself.
 // Invariants:
 //   1. Tokens are compared, never hashes alone. Two keys share nothing.
 //   2. locks(node) counts the locks at it and below: a node with none can be evicted, with all below it.
 //   3. Whoever holds a page of a node locks it or a node below it, so an unlocked node's pages are held by
-//   nobody.
+//      nobody.
 //   4. Groups without a window have a page in every node; in window groups pages may be missing.
-//   5. Eviction takes the least recently used leaf without locks, in O(log nodes).
+//   5. Eviction takes the least recently used leaf without locks, in O(log nodes). In a window group it takes
+//      the least recently used page that nobody holds, past all older ones that are held.
 
 #pragma once
 

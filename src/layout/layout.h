@@ -2,8 +2,7 @@
 //
 // Thread-safety: values, immutable after construction.
 // Invariants: ranks = tp * pp * cp * dp, numbered so that TP neighbours are closest, then CP, then DP, then
-// PP
-//   farthest. A rank is in exactly one group of every kind.
+//   PP farthest. A rank is in exactly one group of every kind.
 
 #pragma once
 

@@ -3,8 +3,7 @@
 //
 // Thread-safety: pure functions.
 // Invariants: at most kMaxSegments segments; ends ascend and the last is the whole width. A TP rank holds a
-// run
-//   of whole segments.
+//   run of whole segments.
 
 #pragma once
 

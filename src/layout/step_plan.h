@@ -58,8 +58,9 @@ struct SamplingParams {
 struct SequenceOpen {
   SequenceSlot sequence;
   SamplingParams sampling;
-  // The prompt, where a penalty or prompt log-probabilities need it, and the output so far (after preemption):
-  // it counts for penalties, min_tokens and the random numbers, and its last token is the one sampled last.
+  // The prompt, where a penalty or prompt log-probabilities need it, and the output so far (after
+  // preemption): it counts for penalties, min_tokens and the random numbers, and its last token is the one
+  // sampled last.
   std::vector<TokenId> prompt;
   std::vector<TokenId> output;
 };
@@ -86,8 +87,9 @@ struct WorkItem {
   std::vector<TokenId> tokens;
   // Sample after the last token of this item.
   bool sample = false;
-  // Also the log-probability of the prompt token after each of `tokens` (echo, scoring), so that no logits need
-  // to outlive a pass: k best as in SamplingParams::logprobs; -1 none. The first token of a prompt has none.
+  // Also the log-probability of the prompt token after each of `tokens` (echo, scoring), so that no logits
+  // need to outlive a pass: k best as in SamplingParams::logprobs; -1 none. The first token of a prompt has
+  // none.
   std::int32_t prompt_logprobs = -1;
 
   std::int32_t count() const { return tokens.empty() ? 1 : static_cast<std::int32_t>(tokens.size()); }

@@ -13,7 +13,7 @@ namespace shoal::policy {
 // How long answers turned out lately: what a request that allows 4,096 tokens will really need.
 //
 // Invariants: keeps the last kKept lengths; expect() lies in (generated, max_tokens] while generated <
-// max_tokens.
+//   max_tokens.
 class OutputLengths {
  public:
   static constexpr std::size_t kKept = 256;
