@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/checkpoint.h"
+#include "kernels/dequantise.h"
 #include "kernels/isa.h"
 #include "material.h"
 #include "model/model_rig.h"
@@ -76,6 +78,62 @@ INSTANTIATE_TEST_SUITE_P(Families, TransformersFixture,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// The checkpoint as a GGUF file of its architecture: the same numbers under GGUF's keys, norms as they are
+// used.
+void write_as_gguf(const formats::Checkpoint& from, const fs::path& path) {
+  const formats::ModelMetadata& m = from.metadata();
+  formats::GgufWriter writer(path);
+  const auto key = [&](const char* suffix) { return m.architecture + "." + suffix; };
+  const auto count = [&](const char* suffix, std::int64_t value) {
+    writer.add_uint32(key(suffix), static_cast<std::uint32_t>(value));
+  };
+  writer.add_string("general.architecture", m.architecture);
+  count("block_count", m.layers);
+  count("embedding_length", m.dim);
+  count("feed_forward_length", m.ffn_dim);
+  count("attention.head_count", m.heads);
+  count("attention.head_count_kv", m.kv_heads);
+  count("attention.key_length", m.head_dim);
+  count("attention.value_length", m.head_dim);
+  count("context_length", m.context);
+  count("attention.sliding_window", *std::max_element(m.windows.begin(), m.windows.end()));
+  writer.add_float32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(m.rms_eps));
+  writer.add_float32(key("attention.scale"), static_cast<float>(m.attention_scale));
+  writer.add_float32(key("rope.freq_base"), static_cast<float>(m.rope.freq_base));
+  if (m.attention_softcap > 0) {
+    writer.add_float32(key("attn_logit_softcapping"), static_cast<float>(m.attention_softcap));
+    writer.add_float32(key("final_logit_softcapping"), static_cast<float>(m.final_softcap));
+  }
+  for (const auto& tensor : from.tensors()) {
+    writer.add_tensor(tensor.name, DType::kF32,
+                      std::span(tensor.dims).first(static_cast<std::size_t>(tensor.n_dims)));
+  }
+  ASSERT_TRUE(writer.begin().ok());
+  for (const auto& tensor : from.tensors()) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+    kernels::dequantise_row(tensor.type, tensor.bytes.data(), tensor.elements(), values.data());
+    if (tensor.n_dims == 1) {
+      for (float& v : values) v += static_cast<float>(m.norm_offset);
+    }
+    ASSERT_TRUE(writer.write(std::as_bytes(std::span(values))).ok());
+  }
+  ASSERT_TRUE(writer.finish().ok());
+}
+
+TEST(GemmaAsGguf, LogitsAreThoseOfTransformersToo) {
+  for (const char* name : {"gemma2", "gemma3-text"}) {
+    SCOPED_TRACE(name);
+    const fs::path fixture = source_root() / "tests/oracle/data/hf" / name;
+    const auto checkpoint = formats::Checkpoint::open(fixture);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+    const test::ScratchFolder scratch;
+    write_as_gguf(*checkpoint, scratch / "model.gguf");
+    EXPECT_LE(relative_difference(scratch / "model.gguf", prompt_ids(fixture / "reference.json"),
+                                  fixture / "logits.f32", 32),
+              1e-4);
+  }
+}
 
 struct SharedModel {
   const char* folder;
