@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <numeric>
+#include <stdexcept>
 
 namespace shoal {
 namespace {
@@ -51,6 +53,40 @@ TEST(ThreadPool, EndsWhileItsThreadsSleep) {
     ThreadPool pool({.threads = 3, .spin = std::chrono::microseconds(0), .pin = false});
     if (i % 2 == 0) pool.run([](int) {});
   }
+}
+
+TEST(ThreadPool, AnExceptionOnAnyThreadReachesTheCallerOnceAllHaveFinished) {
+  for (const int threads : {1, 4}) {
+    ThreadPool pool({.threads = threads, .pin = false});
+    for (int round = 0; round < 200; ++round) {
+      const int thrower = round % threads;
+      std::atomic<int> finished{0};
+      const auto job = [&](int thread) {
+        if (thread == thrower) throw std::runtime_error("short of memory");
+        finished.fetch_add(1);
+      };
+      EXPECT_THROW(pool.run(job), std::runtime_error);
+      EXPECT_EQ(finished.load(), threads - 1);
+      // The next job knows nothing of it.
+      std::atomic<int> calls{0};
+      pool.run([&](int) { calls.fetch_add(1); });
+      EXPECT_EQ(calls.load(), threads);
+    }
+  }
+}
+
+TEST(ThreadPool, ParallelForPassesAnExceptionOn) {
+  ThreadPool pool({.threads = 3, .pin = false});
+  EXPECT_THROW(pool.parallel_for(100, 1,
+                                 [](std::int64_t, std::int64_t, int) {
+                                   throw std::bad_alloc();  // on all threads at once
+                                 }),
+               std::bad_alloc);
+}
+
+TEST(ThreadPool, ThreadsAreBoundOnlyWhereTheyHaveAllCores) {
+  EXPECT_FALSE(pinning_is_safe(usable_cores() - 1));
+  EXPECT_FALSE(pinning_is_safe(static_cast<int>(std::thread::hardware_concurrency()) + 1));
 }
 
 TEST(UsableCores, IsAtLeastOneAndNoMoreThanTheMachineHas) {

@@ -188,9 +188,15 @@ TEST(Engine, RefusesBeyondTheQueue) {
   const auto first = engine->submit(request_of(prompt_of(10, 1), 400), running.sink());
   const auto second = engine->submit(request_of(prompt_of(10, 2), 400), waiting.sink());
   const auto third = engine->submit(request_of(prompt_of(10, 3), 4), refused.sink());
+  GenerateRequest never = request_of(prompt_of(10, 3), 4);
+  never.n = 3;
+  const auto fourth = engine->submit(never, refused.sink());
   ASSERT_TRUE(first.ok() && second.ok());
   ASSERT_FALSE(third.ok());
   EXPECT_EQ(third.error().code(), ErrorCode::kExhausted);
+  ASSERT_FALSE(fourth.ok());
+  EXPECT_EQ(fourth.error().code(), ErrorCode::kInvalidArgument) << "waiting would not help";
+  EXPECT_EQ(fourth.error().field(), "n");
   EXPECT_TRUE(engine->cancel(*first));
   ASSERT_TRUE(running.wait());
   EXPECT_TRUE(engine->cancel(*second));

@@ -282,6 +282,28 @@ TEST_F(SchedulerTest, PromptLogprobsCoverEveryTokenButTheFirst) {
   EXPECT_EQ(rig.received[scored].usage.completion_tokens, 0);
 }
 
+TEST_F(SchedulerTest, PromptsThatAreScoredShareOnePlansLogits) {
+  // 64 MiB of logits are four rows of this vocabulary.
+  SchedulerRig rig({.vocabulary = 1 << 22});
+  std::vector<std::uint64_t> ids;
+  for (TokenId i = 0; i < 3; ++i) {
+    GenerateRequest request = request_of(prompt_of(11, i), 2);
+    request.prompt_logprobs = 0;
+    ids.push_back(rig.submit(request));
+  }
+  std::int32_t most = 0;
+  rig.on_plan = [&](const StepPlan& plan) {
+    std::int32_t rows = 0;
+    for (const WorkItem& item : plan.sub_batches[0].items) {
+      if (item.prompt_logprobs >= 0) rows += item.count();
+    }
+    most = std::max(most, rows);
+  };
+  rig.run();
+  EXPECT_EQ(most, 4);
+  for (const auto id : ids) EXPECT_EQ(rig.received[id].prompt_logprobs.size(), 10U);
+}
+
 TEST_F(SchedulerTest, ACancelledRequestGetsNoWorkInLaterPlans) {
   SchedulerRig rig({});
   const auto other = rig.submit(request_of(prompt_of(20, 5), 30));

@@ -212,6 +212,7 @@ TEST(Batch, NobodyGetsMoreThanItsLimitOrTheRowsOfAStep) {
   EXPECT_TRUE(share_prefill(model, {}, {&blocked, 1}, {}).empty());
   const PrefillCandidate large{0, 100000, 100000, 0};
   EXPECT_LE(total(share_prefill(model, {}, {&large, 1}, {.token_gap = 1e6, .max_rows = 128})), 128);
+  EXPECT_EQ(total(share_prefill(model, {}, {&large, 1}, {.fixed_chunk = 4096, .max_rows = 128})), 128);
 }
 
 TEST(Admission, AdmitsWhileTheProjectedNeedFits) {
