@@ -5,7 +5,10 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -53,6 +56,32 @@ class StopSignal {
   sigset_t signals_;
 };
 
+// While it lives, a stop signal ends the process at once: for the time of loading, when nothing can be
+// running that a drain would wait for. Joined before the first request is taken.
+class StopWhileLoading {
+ public:
+  explicit StopWhileLoading(const StopSignal& stop) : thread_([this, &stop] { watch(stop); }) {}
+  ~StopWhileLoading() {
+    loaded_.store(true);
+    thread_.join();
+  }
+
+ private:
+  void watch(const StopSignal& stop) const {
+    while (!loaded_.load()) {
+      // Short: it is also how long a server that has loaded waits before it begins.
+      const int signal = stop.wait(std::chrono::milliseconds(20));
+      if (signal == 0) continue;
+      log(LogLevel::kInfo, "serve.stopped", "signal={} while=loading", signal);
+      // Not by destructors: the loading threads cannot be called back from the middle of a file.
+      std::_Exit(0);
+    }
+  }
+
+  std::atomic<bool> loaded_{false};
+  std::thread thread_;  // last: it reads the flag
+};
+
 Expected<std::int32_t> prefill_chunk_of(const std::string& text) {
   if (text == "auto") return 0;
   std::size_t used = 0;
@@ -96,6 +125,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
       .served_name = flags.served_name.empty() ? default_name(flags.model.model) : flags.served_name,
       .model_file = std::filesystem::path(flags.model.model).filename().string(),
       .created = static_cast<std::int64_t>(std::time(nullptr)),
+      .max_choices = std::int64_t{flags.engine.max_sequences} + flags.engine.max_queue,
       // As many as may wait in the engine's queue: one bound on what waits to be read, one on what waits to
       // run.
       .text = std::make_unique<serving::TextThread>(static_cast<std::size_t>(flags.engine.max_queue)),
@@ -125,7 +155,10 @@ int run_serve(const ServeFlags& flags) {
   }
   auto service = serving::Service::start(std::move(options));
   if (!service.ok()) return complain("serve", service.error());
-  auto worker = load_worker(flags);
+  auto worker = [&] {
+    const StopWhileLoading watch(stop);
+    return load_worker(flags);
+  }();
   if (!worker.ok()) return complain("serve", worker.error());
   report_start(**worker);
   (*service)->set_worker(*std::move(worker));
@@ -172,11 +205,14 @@ void add_serve(CLI::App& app, int& exit_code) {
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   serve->add_option("--kv-bytes", flags->engine.kv_bytes, "Size of the KV pool in bytes (also 512MiB, 4GiB)")
       ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50))
       ->excludes(pages);
   serve->add_option("--max-seqs", flags->engine.max_sequences, "Sequences that run at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
-  serve->add_option("--max-queue", flags->engine.max_queue, "Requests that may wait; more are answered 429")
+  serve
+      ->add_option("--max-queue", flags->engine.max_queue,
+                   "Requests that may wait to be read, and answers that may wait to run; more get 429")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
   serve

@@ -23,6 +23,11 @@ nlohmann::ordered_json pages_of(const engine::KvGroupStats& group) {
           {"fenced", group.fenced}};
 }
 
+// buckets: per bound, not cumulative; the last for what lies above them all.
+nlohmann::ordered_json counts_of(const engine::Histogram& histogram) {
+  return {{"count", histogram.count()}, {"sum_seconds", histogram.sum()}, {"buckets", histogram.buckets()}};
+}
+
 nlohmann::ordered_json server_info(const Worker& worker) {
   const engine::Engine& engine = *worker.engine;
   const engine::EngineStats stats = engine.stats();
@@ -54,6 +59,15 @@ nlohmann::ordered_json server_info(const Worker& worker) {
   info["preemptions_total"] = stats.preemptions;
   info["seconds_since_progress"] = stats.seconds_since_progress;
   info["busy_ratio"] = stats.busy_ratio;
+  info["histograms"]["bounds_seconds"] = engine::Histogram::kBounds;
+  const engine::EngineHistograms& histograms = stats.histograms;
+  for (const auto& [name, histogram] : {std::pair{"queue_time", &histograms.queue_time},
+                                        {"prefill_time", &histograms.prefill_time},
+                                        {"time_to_first_token", &histograms.time_to_first_token},
+                                        {"inter_token_latency", &histograms.inter_token_latency},
+                                        {"e2e_latency", &histograms.e2e_latency}}) {
+    info["histograms"][name] = counts_of(*histogram);
+  }
   return info;
 }
 
@@ -83,7 +97,9 @@ void handle_abort(Worker& worker, const wire::HttpRequest& request, const wire::
     return response->respond(
         wire::error_reply(wire::field_error("rid", "must name a request, or abort_all must be true")));
   }
-  const int cancelled = all ? worker.engine->cancel_all() : static_cast<int>(worker.engine->cancel(rid));
+  // By the client's own name, else by an answer's id.
+  const int cancelled = all ? worker.engine->cancel_all()
+                            : static_cast<int>(worker.sessions->abort(rid) || worker.engine->cancel(rid));
   response->respond(200, "application/json", fmt::format(R"({{"cancelled":{}}})", cancelled));
 }
 
@@ -102,7 +118,8 @@ void handle_flush_cache(Worker& worker, wire::HttpRequest, wire::ResponsePtr res
 }
 
 void handle_server_info(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
-  response->respond(200, "application/json", server_info(worker).dump());
+  response->respond(200, "application/json",
+                    server_info(worker).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void handle_metrics(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {

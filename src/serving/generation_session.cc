@@ -20,19 +20,34 @@ wire::FinishReason to_wire(engine::FinishReason reason) {
 
 }  // namespace
 
-GenerationSession::GenerationSession(engine::Engine& engine, wire::ResponsePtr response,
-                                     std::unique_ptr<AnswerFormat> format, Options options)
+GenerationSession::GenerationSession(engine::Engine& engine, SessionRegistry& registry,
+                                     wire::ResponsePtr response, std::unique_ptr<AnswerFormat> format,
+                                     Options options)
     : engine_(engine),
+      registry_(registry),
       tokenizer_(engine.tokenizer()),
-      options_(options),
+      options_(std::move(options)),
       response_(std::move(response)),
       format_(std::move(format)) {}
 
-void GenerationSession::start(engine::Engine& engine, wire::ResponsePtr response,
+GenerationSession::~GenerationSession() { release_name(); }
+
+void GenerationSession::start(engine::Engine& engine, SessionRegistry& registry, wire::ResponsePtr response,
                               std::unique_ptr<AnswerFormat> format, std::vector<SessionPrompt> prompts,
                               Options options) {
   std::shared_ptr<GenerationSession> session(
-      new GenerationSession(engine, std::move(response), std::move(format), options));
+      new GenerationSession(engine, registry, std::move(response), std::move(format), std::move(options)));
+  const std::string& rid = session->options_.rid;
+  if (!rid.empty()) {
+    // Under the mutex: an abort may come as soon as the name is known.
+    const std::lock_guard lock(session->mutex_);
+    session->named_ = registry.add(rid, session);
+    if (!session->named_) {
+      session->response_->respond(wire::error_reply(
+          Status(ErrorCode::kInvalidArgument, "a request named " + rid + " is running already", "rid")));
+      return;
+    }
+  }
   // Weak: the response owns the callback, and the session owns the response.
   session->response_->on_disconnect([weak = session->weak_from_this()] {
     if (const auto self = weak.lock()) self->cancel();
@@ -68,29 +83,43 @@ void GenerationSession::submit_all(std::vector<SessionPrompt> prompts) {
       return;
     }
   }
-  const std::lock_guard lock(mutex_);
-  if (gone_) return;
-  if (options_.stream) {
-    response_->begin_stream(200, wire::kSseContentType, {{"Cache-Control", "no-cache"}});
+  bool cancels = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_) return;
+    if (options_.stream) {
+      response_->begin_stream(200, wire::kSseContentType, {{"Cache-Control", "no-cache"}});
+    }
+    started_ = true;
+    for (auto& [prompt, event] : early_) handle(prompt, event);
+    early_.clear();
+    cancels = gone_ || aborted_;
   }
-  started_ = true;
-  for (auto& [prompt, event] : early_) handle(prompt, event);
-  early_.clear();
+  if (cancels) cancel_engine_requests();
 }
 
 void GenerationSession::on_event(std::size_t prompt, engine::OutputEvent&& event) {
-  const std::lock_guard lock(mutex_);
-  if (started_) {
+  bool failed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!started_) {
+      early_.emplace_back(prompt, std::move(event));
+      return;
+    }
+    const bool gone = gone_;
     handle(prompt, event);
-  } else {
-    early_.emplace_back(prompt, std::move(event));
+    failed = gone_ && !gone;
   }
+  // Outside the mutex, which is never held while the engine's is taken.
+  if (failed) cancel_engine_requests();
 }
 
 // Under the mutex.
 void GenerationSession::handle(std::size_t prompt, engine::OutputEvent& event) {
   if (response_ == nullptr) return;
   if (event.last && !event.error.ok()) {
+    gone_ = true;  // the other prompts are cancelled
+    release_name();
     if (options_.stream) {
       std::string out;
       wire::append_sse_error(event.error, out);
@@ -156,6 +185,7 @@ void GenerationSession::add_piece(std::size_t index, const Piece& piece, std::st
 }
 
 void GenerationSession::complete(std::string& out) {
+  release_name();
   if (options_.stream) {
     format_->usage(usage_, out);
     out += wire::kSseDone;
@@ -173,6 +203,7 @@ void GenerationSession::complete(std::string& out) {
 void GenerationSession::fail(const Status& error) {
   {
     const std::lock_guard lock(mutex_);
+    release_name();
     if (response_ != nullptr) response_->respond(wire::error_reply(error));
     response_.reset();
   }
@@ -180,13 +211,35 @@ void GenerationSession::fail(const Status& error) {
 }
 
 void GenerationSession::cancel() {
-  std::vector<RequestId> ids;
   {
     const std::lock_guard lock(mutex_);
     gone_ = true;
+  }
+  cancel_engine_requests();
+}
+
+void GenerationSession::abort() {
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+  }
+  cancel_engine_requests();
+}
+
+void GenerationSession::cancel_engine_requests() {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
     ids = ids_;
   }
   for (const RequestId id : ids) engine_.cancel(id);
+}
+
+// Under the mutex, or with nobody else left.
+void GenerationSession::release_name() {
+  if (!named_) return;
+  named_ = false;
+  registry_.remove(options_.rid);
 }
 
 std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(

@@ -5,9 +5,9 @@
 // Ownership: kept alive by the engine's sinks and gone after the last event. Holds the response until then.
 // Invariants:
 //   1. Nothing is sent before every prompt has been accepted: a refusal is a status code, not a torn stream.
-//   2. When the client goes, every engine request of the session is cancelled, also those still being
-//   submitted.
-//   3. The answer ends exactly once.
+//   2. When the client goes or one prompt fails, every engine request of the session is cancelled, also
+//      those still being submitted.
+//   3. The answer ends exactly once; the session's name is free before its client hears of the end.
 
 #pragma once
 
@@ -21,6 +21,7 @@
 #include "core/ids.h"
 #include "engine/engine.h"
 #include "serving/answer_format.h"
+#include "serving/session_registry.h"
 #include "tokenizer/tokenizer.h"
 #include "wire/response_writer.h"
 
@@ -38,11 +39,18 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
     bool stream = false;
     bool logprobs = false;
     bool echo = false;
+    std::string rid;  // the client's name for the request; empty: none
   };
 
-  // Submits every prompt; from then on the session runs by itself. All prompts have the same n.
-  static void start(engine::Engine& engine, wire::ResponsePtr response, std::unique_ptr<AnswerFormat> format,
-                    std::vector<SessionPrompt> prompts, Options options);
+  // Submits every prompt; from then on the session runs by itself. All prompts have the same n. A rid that
+  // runs already is refused. engine and registry must outlive the session.
+  static void start(engine::Engine& engine, SessionRegistry& registry, wire::ResponsePtr response,
+                    std::unique_ptr<AnswerFormat> format, std::vector<SessionPrompt> prompts,
+                    Options options);
+  ~GenerationSession();
+
+  // Ends every prompt; the answer, with what there is, is still given. Any thread.
+  void abort();
 
  private:
   struct Choice {
@@ -54,8 +62,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
     std::vector<wire::TokenLogprobs> echo_logprobs;
   };
 
-  GenerationSession(engine::Engine& engine, wire::ResponsePtr response, std::unique_ptr<AnswerFormat> format,
-                    Options options);
+  GenerationSession(engine::Engine& engine, SessionRegistry& registry, wire::ResponsePtr response,
+                    std::unique_ptr<AnswerFormat> format, Options options);
 
   void submit_all(std::vector<SessionPrompt> prompts);
   void on_event(std::size_t prompt, engine::OutputEvent&& event);
@@ -64,12 +72,15 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void complete(std::string& out);
   void fail(const Status& error);
   void cancel();
+  void cancel_engine_requests();
+  void release_name();
 
   std::vector<wire::TokenLogprobs> logprobs_of(const std::vector<engine::TokenOutput>& tokens) const;
   std::vector<wire::TokenLogprobs> logprobs_of(TokenId first,
                                                const std::vector<PromptLogprobs>& prompt) const;
 
   engine::Engine& engine_;
+  SessionRegistry& registry_;
   const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   const Options options_;
 
@@ -85,6 +96,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   wire::TokenUsage usage_;
   bool started_ = false;  // every prompt accepted
   bool gone_ = false;     // the client has left, or the answer has failed
+  bool aborted_ = false;  // abort() came while prompts were still being submitted
+  bool named_ = false;    // stands in the registry
   std::vector<std::pair<std::size_t, engine::OutputEvent>> early_;  // events that came before started_
 };
 

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
 
+#include "core/log.h"
 #include "serving/generate_request.h"
 #include "serving/generation_session.h"
 #include "wire/api_error.h"
@@ -17,9 +22,19 @@ namespace {
 template <typename Handler>
 void on_text_thread(Worker& worker, wire::HttpRequest request, const wire::ResponsePtr& response,
                     Handler handler) {
-  const bool posted = worker.text->post([&worker, request = std::move(request), response, handler] {
-    if (!response->disconnected()) handler(worker, request, response);
-  });
+  const std::size_t bytes = request.body.size();
+  const bool posted = worker.text->post(
+      [&worker, request = std::move(request), response, handler] {
+        if (response->disconnected()) return;
+        try {
+          handler(worker, request, response);
+        } catch (const std::exception& failure) {
+          log(LogLevel::kError, "request.failed", "id={} what={}", response->request_id(), failure.what());
+          response->respond(wire::error_reply(
+              Status(ErrorCode::kInternal, "this server failed while it was reading the request")));
+        }
+      },
+      bytes);
   if (!posted) {
     response->respond(
         wire::error_reply(Status(ErrorCode::kExhausted, "too many requests are waiting to be read")));
@@ -34,25 +49,43 @@ Status check_model(const Worker& worker, const std::string& asked) {
       "model");
 }
 
-wire::AnswerId answer_id(const Worker& worker, const wire::ResponsePtr& response, const char* prefix) {
-  return {prefix + response->request_id(), static_cast<std::int64_t>(std::time(nullptr)), worker.served_name};
+// Drawn: the request's own id may be a tracing id that several calls share. The log names both.
+wire::AnswerId answer_id(const Worker& worker, const wire::ResponsePtr& response, const std::string& rid,
+                         const char* prefix) {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  std::string id = fmt::format("{}{:016x}{:016x}", prefix, random(), random());
+  log(LogLevel::kInfo, "request.read", "answer={} id={} rid={}", id, response->request_id(), rid);
+  return {std::move(id), static_cast<std::int64_t>(std::time(nullptr)), worker.served_name};
+}
+
+// More answers than may run and wait together would never fit: not worth a second try.
+Status check_choices(const Worker& worker, std::size_t prompts, int n) {
+  const auto choices = static_cast<std::int64_t>(prompts) * n;
+  if (choices <= worker.max_choices) return {};
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("the request asks for {} answers; this server takes at most {} at once", choices,
+                            worker.max_choices),
+                n > worker.max_choices ? "n" : "prompt");
 }
 
 Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
   SHOAL_ASSIGN(chat, wire::parse_chat_request(http.body));
   SHOAL_TRY(check_model(worker, chat.common.model));
+  SHOAL_TRY(check_choices(worker, 1, chat.common.sampling.n));
   SHOAL_ASSIGN(prompt, worker.prompts.chat(chat));
   SHOAL_ASSIGN(request, make_generate_request(chat.common, std::move(prompt),
                                               worker.engine->description().vocabulary));
-  if (request.rid.empty()) request.rid = response->request_id();
+  wire::AnswerId answer = answer_id(worker, response, chat.common.rid, "chatcmpl-");
+  request.rid = answer.id;
   request.continues_prompt = chat.continue_final_message;
   std::vector<SessionPrompt> prompts;
   prompts.push_back({std::move(request), {}});
-  GenerationSession::start(
-      *worker.engine, response,
-      make_chat_format(answer_id(worker, response, "chatcmpl-"), chat.common.include_usage),
-      std::move(prompts),
-      {.stream = chat.common.stream, .logprobs = chat.common.sampling.logprobs, .echo = false});
+  GenerationSession::start(*worker.engine, *worker.sessions, response,
+                           make_chat_format(std::move(answer), chat.common.include_usage), std::move(prompts),
+                           {.stream = chat.common.stream,
+                            .logprobs = chat.common.sampling.logprobs,
+                            .echo = false,
+                            .rid = chat.common.rid});
   return {};
 }
 
@@ -60,6 +93,8 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
   SHOAL_ASSIGN(completion, wire::parse_completion_request(http.body));
   SHOAL_TRY(check_model(worker, completion.common.model));
   const wire::SamplingFields& sampling = completion.common.sampling;
+  SHOAL_TRY(check_choices(worker, completion.prompts.size(), sampling.n));
+  wire::AnswerId answer = answer_id(worker, response, completion.common.rid, "cmpl-");
   std::vector<SessionPrompt> prompts;
   for (const wire::Prompt& prompt : completion.prompts) {
     SHOAL_ASSIGN(ids, worker.prompts.completion(prompt));
@@ -70,8 +105,8 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
     }
     SHOAL_ASSIGN(request, make_generate_request(completion.common, std::move(ids),
                                                 worker.engine->description().vocabulary));
-    if (request.rid.empty()) request.rid = response->request_id();
-    // One name may run only once: the prompts of a list get a number each.
+    // The engine runs a name only once: the prompts of a list get a number each.
+    request.rid = answer.id;
     if (completion.prompts.size() > 1) request.rid += fmt::format("-{}", prompts.size() - 1);
     request.continues_prompt = true;
     if (completion.echo && sampling.logprobs) request.prompt_logprobs = sampling.top_logprobs;
@@ -79,10 +114,12 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
   }
   const int choices = static_cast<int>(prompts.size()) * sampling.n;
   GenerationSession::start(
-      *worker.engine, response,
-      make_completion_format(answer_id(worker, response, "cmpl-"), completion.common.include_usage, choices),
-      std::move(prompts),
-      {.stream = completion.common.stream, .logprobs = sampling.logprobs, .echo = completion.echo});
+      *worker.engine, *worker.sessions, response,
+      make_completion_format(std::move(answer), completion.common.include_usage, choices), std::move(prompts),
+      {.stream = completion.common.stream,
+       .logprobs = sampling.logprobs,
+       .echo = completion.echo,
+       .rid = completion.common.rid});
   return {};
 }
 
@@ -105,7 +142,8 @@ Status run_tokenize(Worker& worker, const wire::HttpRequest& http, const wire::R
   }
   const nlohmann::json answer = {
       {"tokens", ids}, {"count", ids.size()}, {"max_model_len", worker.engine->context()}};
-  response->respond(200, "application/json", answer.dump());
+  response->respond(200, "application/json",
+                    answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return {};
 }
 

@@ -10,13 +10,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Marks where the last message's own text ends: the text itself may occur in what the template puts after it.
+// A noncharacter of Unicode on both sides, so that no honest text holds it and no template trims it.
+constexpr const char* kEndOfText = "\uFDD0end of text\uFDD1";
+
+// Text that the wire has checked and written; should it not parse all the same, the request is refused.
+Expected<Json> parse_checked(const std::string& text, const char* field) {
+  Json value = Json::parse(text, nullptr, false);
+  if (value.is_discarded()) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{} is not valid JSON", field), field);
+  }
+  return value;
+}
+
 // The request's own fields as template arguments; chat_template_kwargs win.
-Json template_arguments(const wire::ChatRequest& request) {
+Expected<Json> template_arguments(const wire::ChatRequest& request) {
   Json arguments = Json::object();
   arguments["add_generation_prompt"] = request.add_generation_prompt;
   if (request.reasoning_effort) arguments["reasoning_effort"] = *request.reasoning_effort;
   if (!request.template_kwargs_json.empty()) {
-    arguments.update(Json::parse(request.template_kwargs_json));
+    SHOAL_ASSIGN(kwargs, parse_checked(request.template_kwargs_json, "chat_template_kwargs"));
+    arguments.update(kwargs);
   }
   return arguments;
 }
@@ -44,14 +58,23 @@ Expected<std::string> PromptBuilder::render(const wire::ChatRequest& request) co
                   "messages");
   }
   tokenizer::ChatRequest chat;
-  chat.messages = Json::parse(wire::messages_json(request.messages));
+  SHOAL_ASSIGN(messages, parse_checked(wire::messages_json(request.messages), "messages"));
+  chat.messages = std::move(messages);
   if (!knows_developer_) {
     for (Json& message : chat.messages) {
       if (message.value("role", "") == "developer") message["role"] = "system";
     }
   }
-  if (!request.tools_json.empty() && !request.tool_choice_none) chat.tools = Json::parse(request.tools_json);
-  chat.kwargs = template_arguments(request);
+  if (!request.tools_json.empty() && !request.tool_choice_none) {
+    SHOAL_ASSIGN(tools, parse_checked(request.tools_json, "tools"));
+    chat.tools = std::move(tools);
+  }
+  SHOAL_ASSIGN(kwargs, template_arguments(request));
+  chat.kwargs = std::move(kwargs);
+  if (request.continue_final_message) {
+    Json& content = chat.messages.back()["content"];
+    content = content.get<std::string>() + kEndOfText;
+  }
 
   auto rendered = template_->render(chat);
   if (!rendered.ok()) {
@@ -60,15 +83,14 @@ Expected<std::string> PromptBuilder::render(const wire::ChatRequest& request) co
   if (!request.continue_final_message) return rendered;
 
   // Everything up to the last message's own text stays; what the template puts after it is cut off.
-  const std::string& last = request.messages.back().content.value_or("");
-  const auto at = rendered->rfind(last);
-  if (last.empty() || at == std::string::npos) {
+  const auto at = rendered->rfind(kEndOfText);
+  if (at == std::string::npos) {
     return Status(
         ErrorCode::kInvalidArgument,
         "continue_final_message: the chat template does not render the last message's text as it is",
         "continue_final_message");
   }
-  return rendered->substr(0, at + last.size());
+  return rendered->substr(0, at);
 }
 
 Expected<std::vector<TokenId>> PromptBuilder::chat(const wire::ChatRequest& request) const {

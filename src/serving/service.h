@@ -1,10 +1,9 @@
 // A worker's HTTP service: listens at once, answers 503 while the model loads, then serves until drained.
 //
-// Thread-safety: all functions belong to the owner's thread, but set_worker(), which any thread may call
-// once. Ownership: owns the HTTP server and, once given, the worker. Destruction: server first, then worker.
+// Thread-safety: all functions belong to the owner's thread; requests are answered meanwhile on others.
+// Ownership: owns the HTTP server and, once given, the worker. Destruction: server first, then worker.
 // Invariants: a route that needs the model answers 503 until set_worker(); /health is 200 only while work
-// that
-//   waits makes progress.
+//   that waits makes progress.
 
 #pragma once
 
@@ -35,6 +34,7 @@ class Service {
   ~Service();
 
   std::uint16_t port() const { return port_; }
+  // Once.
   void set_worker(std::unique_ptr<Worker> worker);
 
   // Refuses new requests with 503, lets the running ones finish until the deadline, then cuts them. True

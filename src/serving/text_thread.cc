@@ -1,10 +1,15 @@
 #include "serving/text_thread.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
+
+#include "core/log.h"
 
 namespace shoal::serving {
 
-TextThread::TextThread(std::size_t capacity) : capacity_(capacity), thread_([this] { work(); }) {}
+TextThread::TextThread(std::size_t capacity, std::size_t max_bytes)
+    : capacity_(capacity), max_bytes_(max_bytes), thread_([this] { work(); }) {}
 
 TextThread::~TextThread() {
   {
@@ -15,11 +20,13 @@ TextThread::~TextThread() {
   thread_.join();
 }
 
-bool TextThread::post(Task task) {
+bool TextThread::post(Task task, std::size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_ || tasks_.size() >= capacity_) return false;
-    tasks_.push_back(std::move(task));
+    if (bytes_ != 0 && bytes > max_bytes_ - std::min(max_bytes_, bytes_)) return false;
+    tasks_.push_back({std::move(task), bytes});
+    bytes_ += bytes;
   }
   wake_.notify_one();
   return true;
@@ -30,12 +37,17 @@ void TextThread::work() {
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
-    Task task = std::move(tasks_.front());
+    Entry entry = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
-    task = nullptr;  // what it held is released outside the lock
+    try {
+      entry.task();
+    } catch (const std::exception& failure) {
+      log(LogLevel::kError, "text.task_failed", "what={}", failure.what());
+    }
+    entry.task = nullptr;  // what it held is released outside the lock
     lock.lock();
+    bytes_ -= entry.bytes;
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // Thread-safety: post() from any thread.
 // Ownership: owns the thread and the tasks posted to it; the destructor runs out what was accepted.
-// Invariants: tasks run one at a time, in order; at most `capacity` wait.
+// Invariants: tasks run one at a time, in order; at most `capacity` wait, and what they hold stays below
+//   `max_bytes`, but for one task that alone is larger. A task that throws is logged and dropped.
 
 #pragma once
 
@@ -20,21 +21,31 @@ class TextThread {
  public:
   using Task = std::function<void()>;
 
-  explicit TextThread(std::size_t capacity);
+  // Bodies of 16 MiB in a queue of hundreds would hold gigabytes.
+  static constexpr std::size_t kMaxBytes = 256U << 20;
+
+  explicit TextThread(std::size_t capacity, std::size_t max_bytes = kMaxBytes);
   ~TextThread();
   TextThread(const TextThread&) = delete;
   TextThread& operator=(const TextThread&) = delete;
 
-  // False where the queue is full: the caller answers 429. Tasks must not throw.
-  bool post(Task task);
+  // bytes: what the task holds. False where the queue is full: the caller answers 429.
+  bool post(Task task, std::size_t bytes = 0);
 
  private:
+  struct Entry {
+    Task task;
+    std::size_t bytes = 0;
+  };
+
   void work();
 
   const std::size_t capacity_;
+  const std::size_t max_bytes_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Task> tasks_;
+  std::deque<Entry> tasks_;
+  std::size_t bytes_ = 0;  // of those waiting and of the one that runs
   bool stop_ = false;
   std::thread thread_;
 };

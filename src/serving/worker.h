@@ -11,16 +11,21 @@
 
 #include "engine/engine.h"
 #include "serving/prompt_builder.h"
+#include "serving/session_registry.h"
 #include "serving/text_thread.h"
 
 namespace shoal::serving {
 
 struct Worker {
+  // First, so that it outlives the sessions that the engine holds.
+  std::unique_ptr<SessionRegistry> sessions = std::make_unique<SessionRegistry>();
   std::unique_ptr<engine::Engine> engine;
   PromptBuilder prompts;
   std::string served_name;  // what clients call the model
   std::string model_file;
   std::int64_t created = 0;  // seconds since 1970
+  // Answers that may run and wait in the engine together.
+  std::int64_t max_choices = 0;
   // Renders and encodes; last, so that it ends before what its tasks use.
   std::unique_ptr<TextThread> text;
 };

@@ -112,7 +112,12 @@ Expected<std::vector<TokenId>> json_token_ids(JsonElement element, const std::st
   return ids;
 }
 
-std::string json_verbatim(JsonElement element) { return simdjson::minify(element); }
+Expected<std::string> json_verbatim(JsonElement element, const std::string& path) {
+  std::string text = simdjson::minify(element);
+  // As in json_text(); keys are checked along.
+  if (!simdjson::validate_utf8(text)) return field_error(path, "holds half of a surrogate pair");
+  return text;
+}
 
 std::string JsonFields::path(std::string_view name) const {
   return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);

@@ -51,8 +51,8 @@ Expected<std::string> json_text(JsonElement element, const std::string& path);
 // Token ids: integers from 0 to 2^31 - 1, at most max_count of them.
 Expected<std::vector<TokenId>> json_token_ids(JsonElement element, const std::string& path,
                                               std::size_t max_count);
-// The element as JSON text, its keys in their order.
-std::string json_verbatim(JsonElement element);
+// The element as JSON text, its keys in their order. Refuses text that holds half of a surrogate pair.
+Expected<std::string> json_verbatim(JsonElement element, const std::string& path);
 
 // The fields of one object. Each reader leaves `out` as it is where the field is absent.
 class JsonFields {

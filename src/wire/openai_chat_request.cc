@@ -70,11 +70,13 @@ Status write_function(const JsonFields& call, JsonElement element, JsonWriter& o
     if (key == "arguments" && value.get_string().get(text) == simdjson::SUCCESS) {
       const auto parsed = JsonDocument::parse(text);
       if (parsed.ok() && parsed->root().is_object()) {
-        out.raw(json_verbatim(parsed->root()));
+        SHOAL_ASSIGN(object, json_verbatim(parsed->root(), fields.path("arguments")));
+        out.raw(object);
         continue;
       }
     }
-    out.raw(json_verbatim(value));
+    SHOAL_ASSIGN(json, json_verbatim(value, call.path("function")));
+    out.raw(json);
   }
   out.end_object();
   return {};
@@ -104,7 +106,8 @@ Expected<std::string> read_tool_calls(const JsonFields& message) {
       if (key == "function") {
         SHOAL_TRY(write_function(fields, value, out));
       } else {
-        out.raw(json_verbatim(value));
+        SHOAL_ASSIGN(json, json_verbatim(value, call_path));
+        out.raw(json);
       }
     }
     out.end_object();
@@ -167,7 +170,10 @@ Status read_tools(const JsonFields& body, ChatRequest& out) {
       SHOAL_TRY(function->text("name", name));
       if (name.empty()) return field_error(function->path("name"), "is missing");
     }
-    if (index > 0) out.tools_json = json_verbatim(*element);
+    if (index > 0) {
+      SHOAL_ASSIGN(json, json_verbatim(*element, "tools"));
+      out.tools_json = std::move(json);
+    }
   }
   const auto choice = body.find("tool_choice");
   if (!choice) return {};
@@ -182,7 +188,8 @@ Status read_tools(const JsonFields& body, ChatRequest& out) {
 Status read_template_fields(const JsonFields& body, ChatRequest& out) {
   if (const auto kwargs = body.find("chat_template_kwargs")) {
     if (!kwargs->is_object()) return field_error("chat_template_kwargs", "must be an object");
-    out.template_kwargs_json = json_verbatim(*kwargs);
+    SHOAL_ASSIGN(json, json_verbatim(*kwargs, "chat_template_kwargs"));
+    out.template_kwargs_json = std::move(json);
   }
   SHOAL_TRY(body.text("reasoning_effort", out.reasoning_effort));
   SHOAL_TRY(body.boolean("continue_final_message", out.continue_final_message));

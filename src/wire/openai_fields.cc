@@ -76,6 +76,10 @@ Status read_rid(const JsonFields& body, std::string& out) {
   SHOAL_TRY(body.text("rid", out));
   if (out.size() > kMaxRidBytes)
     return field_error("rid", fmt::format("is longer than {} bytes", kMaxRidBytes));
+  // It stands in the log, one line an event.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(out.begin(), out.end(), is_control))
+    return field_error("rid", "must not hold control characters");
   return {};
 }
 
