@@ -171,3 +171,33 @@ def test_an_address_in_use_is_one_sentence(small, small_model):
     run = subprocess.run([BINARY, "serve", small_model, "--host", "127.0.0.1", "--port", str(small.port)], capture_output=True, text=True, timeout=60)
     assert run.returncode == 1
     assert str(small.port) in run.stderr and "in use" in run.stderr
+
+
+def test_a_name_stands_for_all_prompts_of_its_request(small):
+    body = json.dumps({"prompt": ["Once", "The"], "max_tokens": 400, "n": 16, "ignore_eos": True, "rid": "both", "stream": True}).encode()
+    with small.connect() as connection:
+        connection.sendall(http(body))
+        received = connection.recv(1000)  # it runs now
+        assert small.post("/abort_request", {"rid": "both"}) == (200, {"cancelled": 1})
+        while b"[DONE]" not in received:
+            part = connection.recv(65536)
+            assert part, received[-200:]
+            received += part
+    assert small.post("/abort_request", {"rid": "both"}) == (200, {"cancelled": 0})
+
+
+def test_a_tracing_id_may_be_shared(small):
+    body = json.dumps({"prompt": "Once", "max_tokens": 50, "ignore_eos": True}).encode()
+    with small.connect() as first, small.connect() as second:
+        for connection in (first, second):
+            connection.sendall(http(body, extra=b"X-Request-Id: trace-1\r\n"))
+        answers = [read_response(connection) for connection in (first, second)]
+    assert [status for status, _ in answers] == [200, 200]
+    assert len({json.loads(answer)["id"] for _, answer in answers}) == 2
+
+
+def test_more_answers_than_the_queue_holds_are_refused_by_name(small_model):
+    from server import Server
+    with Server(small_model, "--max-seqs", 2, "--max-queue", 2) as server:
+        status, answer = server.post("/v1/completions", {"prompt": "a", "n": 5, "max_tokens": 1})
+        assert status == 400 and answer["error"]["param"] == "n"

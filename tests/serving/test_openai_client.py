@@ -187,7 +187,7 @@ def test_abort_request_ends_a_stream_by_its_rid(client, demo):
     stream = chat(client, max_tokens=4000, stream=True, extra_body={"ignore_eos": True, "rid": "to-be-aborted"})
     iterator = iter(stream)
     next(iterator)
-    assert demo.post("/abort_request", {"rid": "to-be-aborted"})[0] == 200
+    assert demo.post("/abort_request", {"rid": "to-be-aborted"}) == (200, {"cancelled": 1})
     finish = None
     for chunk in iterator:
         for choice in chunk.choices:
@@ -232,4 +232,8 @@ def test_the_render_and_token_endpoints_agree(demo):
     assert status == 200 and tokens["count"] == len(tokens["tokens"])
     text = demo.post("/detokenize", {"tokens": tokens["tokens"]})[1]["text"]
     assert QUESTION[0]["content"] in text
-    json.dumps(tokens)
+    # The rendered text as a prompt of its own is the same ids, and as many as the chat endpoint counts.
+    again = demo.post("/tokenize", {"prompt": text, "add_special_tokens": False})[1]
+    assert again["tokens"] == tokens["tokens"]
+    answer = demo.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 1})[1]
+    assert answer["usage"]["prompt_tokens"] == tokens["count"]
