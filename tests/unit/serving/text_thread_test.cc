@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <stdexcept>
 #include <vector>
 
 namespace shoal::serving {
@@ -34,6 +35,30 @@ TEST(TextThread, RefusesWhatDoesNotFitItsQueue) {
   EXPECT_TRUE(text.post([] {}));
   EXPECT_FALSE(text.post([] {}));
   release.set_value();
+}
+
+TEST(TextThread, RefusesBytesBeyondItsBoundButTakesOneLargeTask) {
+  TextThread text(100, 1000);
+  std::promise<void> started;
+  std::promise<void> release;
+  ASSERT_TRUE(text.post(
+      [&] {
+        started.set_value();
+        release.get_future().wait();
+      },
+      5000));
+  started.get_future().wait();
+  EXPECT_FALSE(text.post([] {}, 1)) << "what runs counts until it has ended";
+  EXPECT_TRUE(text.post([] {}, 0));
+  release.set_value();
+}
+
+TEST(TextThread, GoesOnAfterATaskThatThrows) {
+  std::promise<void> after;
+  TextThread text(4);
+  ASSERT_TRUE(text.post([] { throw std::runtime_error("a task's own failure"); }));
+  ASSERT_TRUE(text.post([&] { after.set_value(); }));
+  after.get_future().wait();
 }
 
 TEST(TextThread, RunsOutWhatItAcceptedBeforeItEnds) {
