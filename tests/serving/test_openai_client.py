@@ -1,5 +1,4 @@
 """The official OpenAI client against `shoal serve`: what users' tools will do first."""
-import json
 import math
 import threading
 

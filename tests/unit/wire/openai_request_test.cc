@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "wire/json.h"
+
 namespace shoal::wire {
 namespace {
 
@@ -39,6 +41,32 @@ TEST(ChatRequest, HasOpenAiDefaults) {
   EXPECT_FALSE(request->common.stream);
   EXPECT_TRUE(request->add_generation_prompt);
   EXPECT_EQ(request->messages.size(), 1U);
+}
+
+TEST(ChatRequest, RefusesHalfASurrogatePairWhereverJsonIsKeptAsItIs) {
+  // Some parsers refuse it themselves, before any field is known.
+  const bool by_parser = !JsonDocument::parse(R"({"a":"\udc00"})").ok();
+  const auto named = [by_parser](std::string field) { return by_parser ? std::string() : field; };
+  EXPECT_EQ(field_of(chat(R"("tools":[{"type":"function","function":{"name":"f","description":"\udc00"}}])")),
+            named("tools"));
+  EXPECT_EQ(field_of(chat(R"("chat_template_kwargs":{"a":"\udc00"})")), named("chat_template_kwargs"));
+  EXPECT_EQ(field_of(chat(R"("chat_template_kwargs":{"\udc00":1})")), named("chat_template_kwargs"));
+  const auto with_call = [](std::string_view call) {
+    return parse_chat_request(
+        fmt::format(R"({{"messages":[{{"role":"assistant","tool_calls":[{}]}}]}})", call));
+  };
+  EXPECT_EQ(field_of(with_call(R"({"id":"\udc00","function":{"name":"f"}})")),
+            named("messages[0].tool_calls[0]"));
+  EXPECT_EQ(field_of(with_call(R"({"function":{"name":"f","x":"\udc00"}})")),
+            named("messages[0].tool_calls[0].function"));
+  EXPECT_EQ(field_of(with_call(R"({"function":{"name":"f","arguments":"{\"a\":\"\\udc00\"}"}})")),
+            by_parser ? "ok" : "messages[0].tool_calls[0].function.arguments");
+}
+
+TEST(ChatRequest, RefusesControlCharactersInRid) {
+  EXPECT_EQ(field_of(chat(R"("rid":"a\nb")")), "rid");
+  EXPECT_EQ(field_of(chat(R"("rid":"a\u007f")")), "rid");
+  EXPECT_EQ(field_of(chat(R"("rid":"a b-\u00e9")")), "ok");
 }
 
 TEST(ChatRequest, ReadsEveryField) {
