@@ -6,8 +6,7 @@
 //   1. Every number is inside its documented range, every list inside its bound.
 //   2. A failure is kInvalidArgument, with field() naming the field by its path.
 //   3. null means absent. Fields nobody here knows are ignored; fields that are known and not built
-//   (constrained
-//      output, forced tool calls, images, ...) are refused by name, never ignored.
+//      (constrained output, forced tool calls, images, ...) are refused by name, never ignored.
 
 #pragma once
 

@@ -1,15 +1,12 @@
 // The handle by which an answer is given, at once or as a stream, from any thread.
 //
 // Thread-safety: every function may be called from any thread; calls on one writer from two threads at once
-// are
-//   safe, their order is the caller's affair.
+//   are safe, their order is the caller's affair.
 // Ownership: shared by whoever answers. It may outlive the handler, the connection and the server. A callback
-//   given to on_disconnect must not hold the writer itself: nobody would be left to notice that it was
-//   dropped.
+//   given to on_disconnect must not hold the writer: nobody would be left to notice that it was dropped.
 // Invariants:
 //   1. Every request gets one answer: a writer dropped before it answered sends 500, one dropped in the
-//   middle of
-//      a stream cuts the connection, so that the client can tell a torn stream from a whole one.
+//      middle of a stream cuts the connection, so that the client can tell a torn stream from a whole one.
 //   2. Nothing is sent after end(), after respond(), or once the client has gone; such calls do nothing.
 //   3. The disconnect callback runs at most once, never after end() or respond() has been called (one already
 //      running may still be seen), and is destroyed with the answer.

@@ -201,3 +201,16 @@ def test_more_answers_than_the_queue_holds_are_refused_by_name(small_model):
     with Server(small_model, "--max-seqs", 2, "--max-queue", 2) as server:
         status, answer = server.post("/v1/completions", {"prompt": "a", "n": 5, "max_tokens": 1})
         assert status == 400 and answer["error"]["param"] == "n"
+
+
+def test_an_overloaded_server_says_when_to_come_back(small_model):
+    from server import Server
+    with Server(small_model, "--max-seqs", 1, "--max-queue", 1) as server, server.connect() as first, server.connect() as second:
+        body = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 2}).encode()
+        first.sendall(http(body))
+        first.recv(1000)  # both places are taken
+        second.sendall(http(json.dumps({"prompt": "Once", "max_tokens": 1}).encode()))
+        second.settimeout(20)
+        head = second.recv(65536)
+        assert head.split()[1] == b"429"
+        assert b"\r\nretry-after: " in head.lower()
