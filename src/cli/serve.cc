@@ -118,7 +118,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
     line.show(static_cast<std::uint64_t>(fraction * 1000), 1000);
   };
   SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
-  SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer()));
+  SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer(), engine->context()));
   auto worker = std::make_unique<serving::Worker>(serving::Worker{
       .engine = std::move(engine),
       .prompts = std::move(prompts),

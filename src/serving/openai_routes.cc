@@ -134,10 +134,11 @@ Status run_tokenize(Worker& worker, const wire::HttpRequest& http, const wire::R
   } else {
     std::string prompt;
     bool add_special = true;
+    if (!fields.has("prompt"))
+      return wire::field_error("prompt", "must be a text, unless messages are given");
     SHOAL_TRY(fields.text("prompt", prompt));
     SHOAL_TRY(fields.boolean("add_special_tokens", add_special));
-    SHOAL_ASSIGN(encoded, worker.prompts.tokenizer().encode(
-                              prompt, {.add_special = add_special, .parse_special = true}));
+    SHOAL_ASSIGN(encoded, worker.prompts.encode(prompt, add_special, "prompt"));
     ids = std::move(encoded);
   }
   const nlohmann::json answer = {
@@ -154,6 +155,11 @@ Status run_detokenize(Worker& worker, const wire::HttpRequest& http, const wire:
   if (!tokens) return wire::field_error("tokens", "must be a list of token ids");
   // 4 bytes of body a token at least: the body's own bound is the list's.
   SHOAL_ASSIGN(ids, wire::json_token_ids(*tokens, "tokens", http.body.size()));
+  for (const TokenId id : ids) {
+    if (id >= worker.prompts.tokenizer().vocab_size()) {
+      return wire::field_error("tokens", fmt::format("names token {}, which this model does not have", id));
+    }
+  }
   const nlohmann::json answer = {{"text", worker.prompts.tokenizer().decode(ids, false)}};
   response->respond(200, "application/json",
                     answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +14,9 @@ using Json = nlohmann::ordered_json;
 // Marks where the last message's own text ends: the text itself may occur in what the template puts after it.
 // A noncharacter of Unicode on both sides, so that no honest text holds it and no template trims it.
 constexpr const char* kEndOfText = "\uFDD0end of text\uFDD1";
+
+// Unicode composition makes text at most three times shorter before it is cut into tokens.
+constexpr std::size_t kNormalizerShrink = 3;
 
 // Text that the wire has checked and written; should it not parse all the same, the request is refused.
 Expected<Json> parse_checked(const std::string& text, const char* field) {
@@ -37,8 +41,15 @@ Expected<Json> template_arguments(const wire::ChatRequest& request) {
 
 }  // namespace
 
-Expected<PromptBuilder> PromptBuilder::make(std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+Expected<PromptBuilder> PromptBuilder::make(std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                                            std::int32_t context) {
   PromptBuilder builder(std::move(tokenizer));
+  std::size_t longest = 1;
+  for (TokenId id = 0; id < builder.tokenizer_->vocab_size(); ++id) {
+    longest = std::max(longest, builder.tokenizer_->piece(id).size());
+  }
+  builder.context_ = context;
+  builder.most_bytes_ = kNormalizerShrink * longest * static_cast<std::size_t>(context);
   const std::string& source = builder.tokenizer_->chat_template();
   if (source.empty()) return builder;
   auto parsed =
@@ -73,7 +84,7 @@ Expected<std::string> PromptBuilder::render(const wire::ChatRequest& request) co
   chat.kwargs = std::move(kwargs);
   if (request.continue_final_message) {
     Json& content = chat.messages.back()["content"];
-    content = content.get<std::string>() + kEndOfText;
+    content = (content.is_string() ? content.get<std::string>() : std::string()) + kEndOfText;
   }
 
   auto rendered = template_->render(chat);
@@ -95,12 +106,25 @@ Expected<std::string> PromptBuilder::render(const wire::ChatRequest& request) co
 
 Expected<std::vector<TokenId>> PromptBuilder::chat(const wire::ChatRequest& request) const {
   SHOAL_ASSIGN(text, render(request));
-  return tokenizer_->encode(text, {.add_special = false, .parse_special = true});
+  return encode(text, false, "messages");
+}
+
+// A text that cannot fit is refused by its size: encoding 16 MB takes seconds in which nobody else is read.
+Expected<std::vector<TokenId>> PromptBuilder::encode(std::string_view text, bool add_special,
+                                                     const char* field) const {
+  if (text.size() > most_bytes_) {
+    return Status(
+        ErrorCode::kTooLong,
+        fmt::format("the prompt has {} bytes, more than the {} tokens of this model's context can hold",
+                    text.size(), context_),
+        field);
+  }
+  return tokenizer_->encode(text, {.add_special = add_special, .parse_special = true});
 }
 
 Expected<std::vector<TokenId>> PromptBuilder::completion(const wire::Prompt& prompt) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    auto ids = tokenizer_->encode(*text, {.add_special = true, .parse_special = true});
+    auto ids = encode(*text, true, "prompt");
     if (ids.ok() && ids->empty()) {
       return Status(ErrorCode::kInvalidArgument, "the prompt is empty: this model needs at least one token",
                     "prompt");

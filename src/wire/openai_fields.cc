@@ -180,6 +180,12 @@ Status refuse_unbuilt(const JsonFields& body) {
       Field{"functions", "the old form of tools"},
       Field{"audio", "audio output"},
       Field{"input_ids", "input_ids"},
+      Field{"allowed_token_ids", "a list of allowed tokens"},
+      Field{"bad_words", "a list of forbidden words"},
+      Field{"include_stop_str_in_output", "keeping the stop string"},
+      Field{"truncate_prompt_tokens", "cutting the prompt"},
+      Field{"chat_template", "a template of the client's own"},
+      Field{"logits_processors", "code of the client's own"},
   };
   for (const Field& field : kUnbuilt) {
     const auto element = body.find(field.name);
