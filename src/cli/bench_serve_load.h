@@ -3,8 +3,8 @@
 // Thread-safety: run_load() belongs to one thread; it starts the client's own.
 // Ownership: values.
 // Invariants: the same seed, rate and count give the same arrival times and synthetic prompts. Latencies
-// count from
-//   the time a request was due, not from when it was sent, so a late sender cannot flatter the server.
+//   count from the time a request was due, not from when it was sent, so a late sender cannot flatter the
+//   server.
 
 #pragma once
 

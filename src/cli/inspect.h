@@ -2,7 +2,7 @@
 // memory.
 //
 // Exit codes: 0; 1 where the file is broken or cannot be served, with one sentence on standard error; 2
-// usage.
+//   usage.
 
 #pragma once
 

@@ -2,13 +2,12 @@
 // that a model larger than memory can be written.
 //
 // Use: add every key and every tensor, then begin(), then write() each tensor's bytes in the order of
-// addition
-//   (in pieces of any size; padding between tensors is the writer's), then finish().
+// addition (in pieces of any size; padding between tensors is the writer's), then finish().
 // Thread-safety: none.
 // Ownership: owns the open file. What is written goes to PATH.part, which finish() renames to PATH: a file of
 //   that name is always whole. Without finish() the destructor removes the part.
-// Errors: every failure is kept and returned by begin(), write() and finish(); kInvalidArgument for misuse
-//   (a key twice, rows that are no whole blocks, too many or too few bytes), kIo with the system's reason.
+// Errors: every failure is kept and returned by begin(), write() and finish(); kInvalidArgument for misuse (a
+//   key twice, rows that are no whole blocks, too many or too few bytes), kIo with the system's reason.
 
 #pragma once
 

@@ -2,13 +2,11 @@
 // Llama-like families: one table entry per architecture (architecture.h), the rest is data.
 //
 // Thread-safety: values and pure functions.
-// Ownership: ModelMetadata owns what it holds and outlives the file.
-// Invariants of a ModelMetadata that was read: every dimension is at least 1 and within the kLargest...
-// below,
-//   kv_heads divides heads, head_dim and rope.dims are even, rope.dims <= head_dim, floats are finite.
+// Ownership: ModelMetadata owns what it holds and outlives the file. Invariants of a ModelMetadata that was
+//   read: every dimension is at least 1 and within the kLargest... below, kv_heads divides heads, head_dim
+//   and rope.dims are even, rope.dims <= head_dim, floats are finite.
 // Errors: kCorrupt where the file contradicts itself, kUnsupported where nothing here can run it; one
-// sentence
-//   with the file, the key or tensor, and the reason.
+//   sentence with the file, the key or tensor, and the reason.
 
 #pragma once
 

@@ -2,7 +2,7 @@
 // than memory can be written.
 //
 // Use: add every tensor, then begin(), then write() their bytes in the order of addition (in pieces of any
-//   size), then finish().
+// size), then finish().
 // Thread-safety: none.
 // Ownership: owns the open file. Without finish() the destructor removes it.
 // Errors: kInvalidArgument for misuse (a name twice, a type the format lacks, too many or too few bytes), kIo

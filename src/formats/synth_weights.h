@@ -1,11 +1,9 @@
 // Random weights in any file format, straight into blocks: no float is quantised, so a billion take seconds.
 //
 // Thread-safety: pure; the bytes of a block depend on (key, block index) alone, so blocks may be filled in
-// any
-//   order by any number of threads.
-// What comes out: symmetric about zero with standard deviation sigma, finite, within 3.5 sigma (floats) or
-//   2.2 sigma (quantised: uniform integers under a scale that varies from block to block), every integer
-//   one that a quantiser would write.
+//   any order by any number of threads. What comes out: symmetric about zero with standard deviation sigma,
+//   finite, within 3.5 sigma (floats) or 2.2 sigma (quantised: uniform integers under a scale that varies
+//   from block to block), every integer one that a quantiser would write.
 
 #pragma once
 

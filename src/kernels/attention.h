@@ -6,9 +6,8 @@
 // Invariants:
 //   1. K and V are read from the pool only, after rounding to its type.
 //   2. Each page gives one (m, l, o) per query row and head: running maximum, sum, weighted values. Pages
-//   fold
-//      left to right inside each 256-position segment, segments then left to right. So the bits of a row do
-//      not depend on batch, chunking, threads or where pages lie.
+//      fold left to right inside each 256-position segment, segments then left to right. So the bits of a row
+//      do not depend on batch, chunking, threads or where pages lie.
 //   3. What the mask excludes is skipped, not computed: pages behind a sliding window are never touched and
 //      their slot may be kNoSlot.
 //   4. A row that sees nothing gives zeros, never NaN.

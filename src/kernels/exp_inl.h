@@ -2,8 +2,7 @@
 //
 // Thread-safety: pure functions.
 // Invariants: the order of operations is the same for every lane and every element count, so a value's bits
-// do
-//   not depend on where in a row it stands. exp2_of(0) == 1 exactly. NaN gives NaN.
+//   do not depend on where in a row it stands. exp2_of(0) == 1 exactly. NaN gives NaN.
 
 #pragma once
 

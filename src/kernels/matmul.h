@@ -4,9 +4,8 @@
 // Ownership: a PackedMatrix owns its packed copy; the source bytes are not needed afterwards.
 // Invariants:
 //   1. Sums run over the K segments given at packing: each segment's products are added in f32 from zero,
-//   then
-//      the segments in index order. Activation blocks of 32 start anew at each segment. Outside strict mode
-//      prefill by AMX runs through all of K in one chain of sums instead.
+//      then the segments in index order. Activation blocks of 32 start anew at each segment. Outside strict
+//      mode prefill by AMX runs through all of K in one chain of sums instead.
 //   2. With context.strict the bits of a row of y depend on that row of x, W and the ISA alone: not on the
 //      number of rows, the row's place among them, or the number of threads.
 //   3. Infinities and NaN in a row of x reach that row of y only.

@@ -4,18 +4,13 @@
 // of steps of 32 inputs; a run never crosses a segment border, nor a 256-wide source block, whose scales are
 // its header. K is zero-padded to whole steps at the end of each segment.
 //
-//   run   [16 f16 d][16 f16 m]           only kSuperMin (both) and kSuper (d)
-//   step  [scales][payload]
-//         scales   kScale 16 f16 d; kScaleMin also 16 f16 m; kSuperMin 16 u8 sc, 16 u8 mn;
-//                  kSuper 16 i8 sc of inputs 0-15, then of 16-31
-//         payload  8 bit: 8 vectors of 64 bytes, dword c of vector g = inputs 4g..4g+3 of output c
-//                  4 bit: 4 vectors; low nibbles inputs 8g..8g+3, high nibbles 8g+4..8g+7
-//                  5 bit: the 4-bit vectors, then one whose byte j, bit g of dword c is the fifth bit of
-//                         input 4g+j
-//                  6 bit: the 4-bit vectors, then two whose byte j, bits 2g'.. of dword c of vector h are the
-//                         upper bits of input 16h+4g'+j
-//                  bf16: 16 vectors, dword c = inputs 2g, 2g+1 of output c
-//                  f16, f32: 32 rows of 16 outputs
+// run   [16 f16 d][16 f16 m]           only kSuperMin (both) and kSuper (d) step  [scales][payload] scales
+// kScale 16 f16 d; kScaleMin also 16 f16 m; kSuperMin 16 u8 sc, 16 u8 mn; kSuper 16 i8 sc of inputs 0-15,
+// then of 16-31 payload  8 bit: 8 vectors of 64 bytes, dword c of vector g = inputs 4g..4g+3 of output c 4
+// bit: 4 vectors; low nibbles inputs 8g..8g+3, high nibbles 8g+4..8g+7 5 bit: the 4-bit vectors, then one
+// whose byte j, bit g of dword c is the fifth bit of input 4g+j 6 bit: the 4-bit vectors, then two whose byte
+// j, bits 2g'.. of dword c of vector h are the upper bits of input 16h+4g'+j bf16: 16 vectors, dword c =
+// inputs 2g, 2g+1 of output c f16, f32: 32 rows of 16 outputs
 //
 // One dword of one output is what VPDPBUSD, VPMADDUBSW and a row of an AMX tile all take, so a single copy
 // serves every instruction set. Blocks come in pairs (the last may be zeros): two streams from memory keep a

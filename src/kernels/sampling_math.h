@@ -3,12 +3,10 @@
 // Thread-safety: pure functions; they run on the calling thread.
 // Invariants:
 //   1. Sums over the vocabulary run inside fixed segments of kVocabularySegment ids in id order, segments
-//   folded
-//      left to right: a vocabulary cut over ranks at segment borders gives the same bits.
+//      folded left to right: a vocabulary cut over ranks at segment borders gives the same bits.
 //   2. Ties go to the lowest id.
 //   3. Noise is a hash of (seed, choice, output index, token id): no state, so a continued answer goes on as
-//   it
-//      would have. NaN logits count as minus infinity.
+//      it would have. NaN logits count as minus infinity.
 
 #pragma once
 

@@ -2,8 +2,8 @@
 // sampling rank answers.
 //
 // Plans are delta-coded: a sequence is opened once with what never changes (sampling parameters, prompt
-// tokens known so far), later plans name its slot, new pages and new tokens. A rank that has applied
-// plans 1..n knows everything it needs for n + 1; it decides nothing by itself (docs/execution.md).
+// tokens known so far), later plans name its slot, new pages and new tokens. A rank that has applied plans
+// 1..n knows everything it needs for n + 1; it decides nothing by itself (docs/execution.md).
 //
 // Thread-safety: values, passed by move.
 // Invariants:

@@ -4,8 +4,7 @@
 // Thread-safety: immutable after loading; calls belong to the executor thread.
 // Ownership: owns this rank's packed weights. Pools, activations and spans are the caller's.
 // Invariants: the steps of a pass are write(), attend(), project(), in this order. After write() the KV of
-// the
-//   pass is complete in this layer, before anything is attended.
+//   the pass is complete in this layer, before anything is attended.
 
 #pragma once
 

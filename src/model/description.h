@@ -2,8 +2,7 @@
 //
 // Thread-safety: values, immutable after construction.
 // Invariants: every layer is an attention block followed by a feed-forward block; a new dense family is a
-// table
-//   entry in formats/, not a new forward.
+//   table entry in formats/, not a new forward.
 
 #pragma once
 

@@ -5,10 +5,9 @@
 // Ownership: owns packed weights and activation scratch. Borrows the pools and the thread pool.
 // Invariants:
 //   1. forward() is written once against Layout groups: a layer is an attention block and a feed-forward
-//   block,
-//      each asking for the group it talks to.
+//      block, each asking for the group it talks to.
 //   2. In strict mode a row's logits depend on its sequence's tokens alone (docs/execution.md, "Strict
-//   mode").
+//      mode").
 //   3. forward() allocates nothing once the largest batch has been seen.
 
 #pragma once

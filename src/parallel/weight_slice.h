@@ -3,7 +3,7 @@
 // Thread-safety: pure functions.
 // Ownership: slices show bytes of the mapped file and must not outlive it.
 // Errors: kUnsupported where a cut falls inside a block of the tensor's type; the caller adds file and
-// tensor.
+//   tensor.
 
 #pragma once
 

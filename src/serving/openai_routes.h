@@ -1,8 +1,8 @@
-// /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize: what
-// clients of OpenAI's API and of vLLM's call.
+// /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize: what clients of OpenAI's API and
+// of vLLM's call.
 //
 // Thread-safety: handlers run on I/O threads; parsing, rendering and encoding run on the worker's text
-// thread.
+//   thread.
 // Ownership: functions; what outlives them is a GenerationSession.
 
 #pragma once

@@ -2,9 +2,8 @@
 //
 // Thread-safety: pure function.
 // Invariants: settings are those chat templates are written for: trim_blocks and lstrip_blocks on, one
-// newline
-//   at the end of the source dropped, all line ends \n. Brackets inside a tag balance. The last token is
-//   kEnd.
+//   newline at the end of the source dropped, all line ends \n. Brackets inside a tag balance. The last token
+//   is kEnd.
 
 #pragma once
 

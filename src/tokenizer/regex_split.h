@@ -3,8 +3,7 @@
 // Thread-safety: a RegexSplitter never changes; any thread may split with it.
 // Ownership: owns its compiled patterns.
 // Invariants: the pieces of a text are its bytes in order, none lost and none empty. A pattern that needs
-// more
-//   than a bounded amount of work or memory on a text gives an error, never a hang.
+//   more than a bounded amount of work or memory on a text gives an error, never a hang.
 
 #pragma once
 

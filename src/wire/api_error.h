@@ -2,9 +2,8 @@
 //
 // Thread-safety: pure functions.
 // Mapping: kInvalidArgument, kUnsupported 400; kTooLong 400 context_length_exceeded; kNotFound 404
-// model_not_found;
-//   kExhausted 429 with Retry-After; kUnavailable 503 with Retry-After; kDeadline 504; kCancelled 499; else
-//   500.
+//   model_not_found; kExhausted 429 with Retry-After; kUnavailable 503 with Retry-After; kDeadline 504;
+//   kCancelled 499; else 500.
 
 #pragma once
 

@@ -2,14 +2,11 @@
 // many at a time.
 //
 // Thread-safety: start() and the blocking calls from any thread. Callbacks run on the client's own thread,
-// one at a
-//   time, and must not block.
+//   one at a time, and must not block.
 // Ownership: owns its thread, connections and callbacks. The destructor cuts what still runs, without calling
-// back,
-//   and joins the thread.
+//   back, and joins the thread.
 // Invariants: every wait has a deadline; on_end is called once for each call that runs to its end; a new
-// connection
-//   per call, so that calls never wait for each other. Plain HTTP only.
+//   connection per call, so that calls never wait for each other. Plain HTTP only.
 
 #pragma once
 

@@ -3,12 +3,10 @@
 // Internal to wire/: include http_server.h instead.
 //
 // Thread-safety: a connection lives on the one thread of its loop; other threads reach it through
-// ResponseState
-//   alone, which posts to that loop.
+//   ResponseState alone, which posts to that loop.
 // Ownership: kept alive by its reading coroutine, pending writes and armed deadlines; close() ends all three.
-// Life: [read head -> read body -> handler -> answer sent]* -> linger -> closed. While an answer is under way
-// a read
-//   stays pending: it keeps what the client pipelines and notices at once when the client goes.
+//   Life: [read head -> read body -> handler -> answer sent]* -> linger -> closed. While an answer is under
+//   way a read stays pending: it keeps what the client pipelines and notices at once when the client goes.
 
 #pragma once
 

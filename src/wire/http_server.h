@@ -1,14 +1,13 @@
 // An HTTP/1.1 server for JSON answers and event streams: routes, limits, deadlines, drain.
 //
 // Thread-safety: route() and listen() belong to the owner before traffic; shutdown() and the counters may be
-//   called from any thread but the server's own. Handlers run on I/O threads, several at once when
-//   io_threads > 1.
+//   called from any thread but the server's own. Handlers run on I/O threads, several at once when io_threads
+//   > 1.
 // Ownership: owns its threads and connections. ResponseWriters given to handlers may outlive it.
 // Invariants:
 //   1. Every wait on a client has a deadline: idle, header, body, write, linger.
 //   2. Everything a client can make the server hold has a bound: connections, header bytes, body bytes (each
-//   and in
-//      sum), pipelined bytes, queued output.
+//      and in sum), pipelined bytes, queued output.
 //   3. Pipelined requests are answered in order, one at a time.
 //   4. After a connection ends nothing of it is held but what a handler's ResponseWriter needs to do nothing.
 // Not here: TLS, HTTP/2, compression, multipart.

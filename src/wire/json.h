@@ -2,10 +2,10 @@
 //
 // Thread-safety: values; one thread at a time each.
 // Ownership: a JsonDocument owns the parsed text; JsonFields and elements are views into it and must not
-// outlive it.
+//   outlive it.
 // Invariants:
-//   1. Text that is not UTF-8, nests deeper than kMaxJsonDepth, or holds NaN, Infinity, a lone surrogate or
-//      a number outside double's and 64-bit integers' range does not parse.
+//   1. Text that is not UTF-8, nests deeper than kMaxJsonDepth, or holds NaN, Infinity, a lone surrogate or a
+//      number outside double's and 64-bit integers' range does not parse.
 //   2. null is the same as absent. A field that appears twice counts with its first value.
 //   3. Every failure is kInvalidArgument and names the field by its path: "messages[0].content[1].type".
 

@@ -1,17 +1,14 @@
 // Metrics in Prometheus' text format: written from a snapshot, or counted here by many threads.
 //
 // Thread-safety: MetricsWriter none. MetricsRegistry and its counters, gauges and histograms: any thread;
-// updates
-//   are single atomic operations and never wait for a scrape.
+//   updates are single atomic operations and never wait for a scrape.
 // Ownership: the registry owns its metrics; references to them are good as long as it lives.
 // Invariants:
 //   1. Names match [a-zA-Z_:][a-zA-Z0-9_:]*, label names [a-zA-Z_][a-zA-Z0-9_]* (and not "le"); values of
-//   labels may
-//      hold anything and are escaped.
+//      labels may hold anything and are escaped.
 //   2. A family has one type and one help text, and its samples stand together. A registration that breaks 1
-//   or 2 is
-//      logged, counted by faults() and gives a metric that works but is not shown: a typo must not stop a
-//      server.
+//      or 2 is logged, counted by faults() and gives a metric that works but is not shown: a typo must not
+//      stop a server.
 //   3. A histogram's buckets are cumulative when written and end with le="+Inf", equal to its count.
 
 #pragma once

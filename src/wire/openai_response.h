@@ -4,10 +4,9 @@
 // Ownership: builders own what they repeat in every chunk; they append to strings of the caller's.
 // Invariants:
 //   1. What is written is valid JSON in valid UTF-8 whatever the texts hold; a token's own bytes are in
-//   `bytes`.
+//      `bytes`.
 //   2. A stream is: per choice a role chunk (chat), content chunks, a finish chunk; then the usage chunk with
-//   empty
-//      choices where asked for (then every other chunk says "usage":null); then [DONE].
+//      empty choices where asked for (then every other chunk says "usage":null); then [DONE].
 
 #pragma once
 

@@ -2,13 +2,11 @@
 //
 // Thread-safety: full; one mutex, never held while a callback of the user runs.
 // Ownership: held by the writer and, until the answer is sent or the client has gone, by the connection.
-// `wake`
-//   is held until then and no longer, so nothing of a connection outlives it here.
+//   `wake` is held until then and no longer, so nothing of a connection outlives it here.
 // Invariants:
 //   1. Bytes are queued in the order of the calls; take() moves all of them out.
 //   2. backlog = bytes queued + bytes taken and not yet reported by wrote(); a stream whose backlog would
-//   pass the
-//      bound is cut.
+//      pass the bound is cut.
 
 #pragma once
 

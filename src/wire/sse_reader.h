@@ -3,8 +3,7 @@
 // Thread-safety: none; one stream, one thread.
 // Ownership: holds the bytes of an unfinished event.
 // Invariants: pieces may be cut anywhere; several data lines of one event are joined by a line break;
-// comments and
-//   other fields are skipped; an event longer than kMaxSseEvent fails the stream.
+//   comments and other fields are skipped; an event longer than kMaxSseEvent fails the stream.
 
 #pragma once
 

@@ -9,7 +9,7 @@ import pytest
 from server import Server
 
 CLIENTS = 64
-FLAGS = ("--deterministic", "--kv-pages", 96, "--max-seqs", 16, "--max-queue", 48, "--served-model-name", "soak")
+FLAGS = ("--deterministic", "--kv-pages", 24, "--max-seqs", 16, "--max-queue", 48, "--served-model-name", "soak")
 WORDS = "the little fox ran over a big hill and saw one red bird who said hello to every tree in that old green wood".split()
 
 
