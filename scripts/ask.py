@@ -32,7 +32,11 @@ def main():
     body = {
         "messages": [{"role": "user", "content": args.question}],
         "max_tokens": args.max_tokens,
-        "temperature": 0,
+        # Small models repeat themselves when they always take the likeliest token.
+        "temperature": 0.2,
+        "top_p": 0.9,
+        "frequency_penalty": 0.3,
+        "seed": 1,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
