@@ -33,7 +33,9 @@ constexpr std::size_t kReadBytes = 4096;
 // closing with unread bytes makes the kernel reset the connection and the answer may be lost with it.
 constexpr auto kLinger = 2s;
 constexpr std::size_t kMaxLingerBytes = 32 * 1024 * 1024;
-constexpr double kMinWriteBytesPerMs = 64.0 * 1024 / 1000;
+// What one write deadline covers: a client must take this much in that time (2 KB/s at the default 30 s),
+// however long the whole answer is.
+constexpr std::size_t kWriteSlice = 64 * 1024;
 
 // A body that grows as bytes arrive. Beast's own string_body reserves what Content-Length promises.
 struct BoundedBody {
@@ -380,11 +382,14 @@ void HttpConnection::refuse(const HttpReply& reply, ResponseState::Traits traits
 }
 
 void HttpConnection::pump() {
-  if (writing_ || !response_) return;
+  if (!response_) return;
+  if (writing_) {
+    if (response_->is_cut()) cut();
+    return;
+  }
   ResponseState::Batch batch = response_->take();
   if (batch.cut) {
-    log(LogLevel::kInfo, "http.cut", "id={} remote={}", response_->request_id(), remote_);
-    close();
+    cut();
     return;
   }
   if (batch.bytes.empty()) {
@@ -392,12 +397,16 @@ void HttpConnection::pump() {
     return;
   }
   out_ = std::move(batch.bytes);
+  written_ = 0;
   writing_ = true;
-  const auto extra = std::chrono::milliseconds(static_cast<long>(out_.size() / kMinWriteBytesPerMs));
-  arm(write_timer_, write_generation_, shared_->options.write_deadline + extra);
-  asio::async_write(socket_, asio::buffer(out_),
+  write_slice();
+}
+
+void HttpConnection::write_slice() {
+  arm(write_timer_, write_generation_, shared_->options.write_deadline);
+  const std::size_t slice = std::min(kWriteSlice, out_.size() - written_);
+  asio::async_write(socket_, asio::buffer(out_.data() + written_, slice),
                     [self = shared_from_this()](const error_code& error, std::size_t size) {
-                      self->writing_ = false;
                       ++self->write_generation_;
                       self->write_timer_.cancel();
                       if (!self->open_) return;
@@ -406,8 +415,19 @@ void HttpConnection::pump() {
                         return;
                       }
                       self->response_->wrote(size);
+                      self->written_ += size;
+                      if (self->written_ < self->out_.size()) {
+                        self->write_slice();
+                        return;
+                      }
+                      self->writing_ = false;
                       self->pump();
                     });
+}
+
+void HttpConnection::cut() {
+  log(LogLevel::kInfo, "http.cut", "id={} remote={}", response_->request_id(), remote_);
+  close();
 }
 
 void HttpConnection::answered() {

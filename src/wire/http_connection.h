@@ -78,6 +78,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   ResponsePtr begin_answer(ResponseState::Traits traits);
   void refuse(const HttpReply& reply, ResponseState::Traits traits);
   void pump();
+  void write_slice();
+  void cut();
   void answered();
 
   void arm(boost::asio::steady_timer& timer, std::uint64_t& generation, std::chrono::milliseconds after);
@@ -96,6 +98,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   std::shared_ptr<ResponseState> response_;  // the answer under way
   std::string out_;
+  std::size_t written_ = 0;  // of out_
   std::string remote_;
   const bool refused_;
   bool writing_ = false;

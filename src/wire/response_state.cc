@@ -131,6 +131,11 @@ bool ResponseState::disconnected() const {
   return gone_ || phase_ == Phase::kCut;
 }
 
+bool ResponseState::is_cut() const {
+  std::scoped_lock lock(mutex_);
+  return phase_ == Phase::kCut;
+}
+
 ResponseState::Batch ResponseState::take() {
   std::scoped_lock lock(mutex_);
   wake_asked_ = false;
@@ -178,7 +183,8 @@ void ResponseState::finish() {
 void ResponseState::cut() {
   phase_ = Phase::kCut;
   std::string().swap(queued_);
-  wake();
+  // Said even where a wake is already owed: that one may wait behind a write which the client never reads.
+  if (wake_) wake_();
 }
 
 void ResponseState::wake() {

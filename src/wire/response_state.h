@@ -45,6 +45,7 @@ class ResponseState {
   const std::string& request_id() const { return traits_.request_id; }
 
   // For the connection.
+  bool is_cut() const;  // past its bound or given up: close now
   struct Batch {
     std::string bytes;
     bool finished = false;  // nothing follows

@@ -228,6 +228,34 @@ TEST_F(HttpServerTest, CutsAReaderThatStopsAtTheWriteDeadline) {
   expect_clean();
 }
 
+// The deadline is for progress: a long answer does not buy a client that takes nothing of it more time.
+TEST_F(HttpServerTest, CutsAReaderThatStopsInsideALongAnswer) {
+  options.write_deadline = 100ms;
+  options.max_output_backlog = 64 * 1024 * 1024;
+  start();
+  RawClient client(port, 4096);
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const ResponsePtr writer = take_stream();
+  EXPECT_TRUE(writer->write(std::string(48 * 1024 * 1024, 'x')));
+  EXPECT_TRUE(eventually([&] { return disconnects == 1; }));
+  expect_clean();
+}
+
+// A writer past its bound ends the connection at once, although a write that the client never reads is under
+// way.
+TEST_F(HttpServerTest, AnOverrunEndsAWriteUnderWay) {
+  options.write_deadline = 3600s;
+  options.max_output_backlog = 16 * 1024 * 1024;
+  start();
+  RawClient client(port, 4096);
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const ResponsePtr writer = take_stream();
+  EXPECT_TRUE(writer->write(std::string(15 * 1024 * 1024, 'x')));
+  EXPECT_FALSE(writer->write(std::string(2 * 1024 * 1024, 'x')));
+  EXPECT_TRUE(eventually([&] { return disconnects == 1; }));
+  expect_clean();
+}
+
 TEST_F(HttpServerTest, RefusesWhatIsNotHttp) {
   start();
   for (const std::string_view bytes :
