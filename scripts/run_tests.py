@@ -64,8 +64,8 @@ def serving():
 
 def sanitizers():
     """The units with threads under ThreadSanitizer; AddressSanitizer over everything is a part of --full."""
-    return run(["scripts/build", "tsan", "test_core", "test_engine", "test_wire"]) and ctest(
-        "tsan", "-R", "^unit_(core|engine|wire)$")
+    return run(["scripts/build", "tsan", "test_core", "test_engine", "test_wire", "test_comm"]) and ctest(
+        "tsan", "-R", "^unit_(core|engine|wire|comm)$")
 
 
 def full_sanitizers():

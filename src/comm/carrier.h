@@ -1,0 +1,61 @@
+// Moves bytes between the ranks of one worker. Messages have no names: between two ranks they arrive in the
+// order sent, and both sides know from the step plan what comes next and how long it is (docs/wire.md,
+// section 6).
+//
+// Thread-safety: transfer() and shared_sum() belong to one thread, the rank's executor; abort() may be called
+//   from any thread.
+// Ownership: borrows the bytes for the length of a call.
+// Invariants:
+//   1. The receiver chooses where bytes go; a message of another length than it posted is an error.
+//   2. Every wait ends: by its deadline, by abort(), or by the peer's end.
+//   3. What has failed once stays failed: later calls return the first error at once.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/clock.h"
+#include "core/expected.h"
+#include "layout/layout.h"
+
+namespace shoal::comm {
+
+class SharedSum;
+
+struct Outgoing {
+  std::int32_t peer = 0;
+  std::span<const std::byte> bytes;
+};
+
+struct Incoming {
+  std::int32_t peer = 0;
+  std::span<std::byte> bytes;
+};
+
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+
+  virtual std::int32_t rank() const = 0;
+  virtual std::int32_t ranks() const = 0;
+  // "shm", "tcp": for reports.
+  virtual const char* name() const = 0;
+
+  // Moves all of them at once: none waits for another, so that ranks that send to each other in one call
+  // never wait in a ring. At most one message each way for a peer, none to oneself. On return what went out
+  // may be overwritten (it may not have arrived) and what comes in has arrived. Empty messages are messages.
+  virtual Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in,
+                          TimePoint deadline) = 0;
+
+  // Every wait of this rank, and of the others as soon as they see it, ends with kUnavailable and this
+  // reason.
+  virtual void abort(const std::string& reason) = 0;
+
+  // Sums through memory that all ranks of the group see; null where they have none.
+  virtual SharedSum* shared_sum(const Group& group) = 0;
+};
+
+}  // namespace shoal::comm

@@ -1,0 +1,74 @@
+// Sums through shared memory. Every rank copies its values into a buffer of its own and announces the round;
+// then either reads everybody's and adds them up (one shot: R x n bytes read, one wait), or adds up its part
+// of all and reads the others' results (two shots: 2 n bytes, two waits).
+//
+// Thread-safety: belongs to the executor thread; large pieces are shared out over its pool, thread i of a
+//   rank meeting thread i of the others ("lane"), with no barrier between copying and adding.
+// Invariants:
+//   1. Rounds grow by one for every announcement and are the same on all ranks and lanes.
+//   2. Two buffers a rank, used in turn: whoever has announced round k + 1 on lane 0 has finished reading
+//      round k on all lanes, so a buffer is written again only when nobody reads it.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "comm/shared_sum.h"
+#include "comm/shm_segment.h"
+#include "comm/shm_wait.h"
+#include "core/thread_pool.h"
+
+namespace shoal::comm {
+
+class ShmSum : public SharedSum {
+ public:
+  // group, index: of the segment's layout. pool: null, or at least as many threads as the layout's lanes.
+  ShmSum(std::shared_ptr<ShmSegment> segment, std::size_t group, std::int32_t index, Patience patience,
+         ThreadPool* pool);
+
+  Status sum(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
+             float* out, TimePoint deadline) override;
+
+ private:
+  struct Piece {
+    std::span<const std::int32_t> parts;
+    std::span<const float* const> mine;
+    std::int64_t begin = 0;  // in mine and out
+    std::int64_t length = 0;
+    float* out = nullptr;
+    std::size_t buffer = 0;
+    std::uint32_t round = 0;  // before the piece
+    TimePoint deadline;
+  };
+  // Scratch of one lane: a rank's threads must not share lines.
+  struct alignas(128) Lane {
+    std::vector<const float*> pointers;
+    Status status;
+  };
+
+  Status sum_pieces(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
+                    float* out, TimePoint deadline);
+  Status run(const Piece& piece, bool two_shots, std::int32_t lanes);
+  Status one_shot(const Piece& piece, std::int64_t first, std::int64_t last, std::size_t lane);
+  Status two_shots(const Piece& piece, std::int64_t first, std::int64_t last, std::size_t lane);
+  void gather_pointers(const Piece& piece, std::int64_t first, std::size_t lane);
+  void copy_in(const Piece& piece, std::int64_t first, std::int64_t last);
+  void announce_round(std::size_t lane, std::uint32_t round);
+  Status await_round(std::int32_t index, std::size_t lane, const Piece& piece, std::uint32_t round);
+  float* buffer(std::int32_t index, const Piece& piece) const;
+  std::int32_t ranks() const { return static_cast<std::int32_t>(ranks_); }
+
+  std::shared_ptr<ShmSegment> segment_;
+  std::size_t group_;
+  std::size_t ranks_;
+  std::int32_t index_;
+  Patience patience_;
+  ThreadPool* pool_;
+  std::uint32_t round_ = 0;
+  std::size_t buffer_ = 0;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace shoal::comm
