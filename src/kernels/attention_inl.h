@@ -309,8 +309,10 @@ template <typename V, typename T>
 void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32_t page_end,
                 AttentionState state) {
   constexpr int kRows = kGroupRows<V>;
-  // Two pages ahead: 16 KiB of keys and values at head size 64. Eight pages are slower.
-  constexpr int kAhead = 2;
+  // Into L2: two threads then read 25 GB/s of a context of 16k tokens, in any order of pages, and 1 to 16
+  // pages ahead do equally well. Into L1, whose fills are 16 at a time, it was 18 GB/s at two pages and less
+  // at eight.
+  constexpr int kAhead = 4;
   auto tile = [&](const std::byte* slab, std::int32_t page) {
     const auto slot = static_cast<std::size_t>(block.slots[page]);
     return reinterpret_cast<const T*>(slab + slot * block.tile_bytes);

@@ -110,7 +110,7 @@ struct VecAvx2 {
     const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
   }
-  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
  private:
   static __m128 add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }

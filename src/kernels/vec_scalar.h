@@ -8,6 +8,7 @@
 //   2. max(a, b) and min(a, b) give b where either is NaN: write the value that may be NaN second to keep it,
 //      first to drop it.
 //   3. reduce_* add lanes in one fixed order.
+//   4. prefetch asks for a line in L2.
 
 #pragma once
 
@@ -97,7 +98,7 @@ struct VecScalar {
     p[1] = b;
   }
   static void store_bf16(Bf16* p, F x) { *p = f32_to_bf16(x); }
-  static void prefetch(const void* p) { __builtin_prefetch(p); }
+  static void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 };
 
 }  // namespace shoal::kernels
