@@ -15,6 +15,7 @@
 #include "cli/cli_report.h"
 #include "cli/cli_sequences.h"
 #include "core/clock.h"
+#include "kernels/ceilings.h"
 #include "kernels/sampling_math.h"
 
 namespace shoal::cli {
@@ -43,7 +44,8 @@ struct Run {
 
 struct Report {
   ordered_json machine;
-  double read_gb_per_second = 0;
+  kernels::Ceilings before;
+  kernels::Ceilings after;
   double weight_gb = 0;
   std::vector<Run> runs;
   std::vector<std::string> kernels;
@@ -138,7 +140,7 @@ void print_json(const BenchFlags& flags, const OpenModel& open, const Report& re
   }
   const ordered_json json{{"bench", "engine"},
                           {"machine", report.machine},
-                          {"ceilings", {{"read_gb_per_s", report.read_gb_per_second}}},
+                          {"ceilings", to_json(report.before, report.after)},
                           {"params",
                            {{"model", flags.model.model},
                             {"weight_gb", report.weight_gb},
@@ -164,15 +166,19 @@ void print_text(const BenchFlags& flags, const OpenModel& open, const Report& re
   const Spread prefill = spread(report.runs, &Run::prefill);
   const Spread decode = spread(report.runs, &Run::decode);
   for (const std::string& line : report.kernels) fmt::print("{}\n", line);
-  fmt::print("read ceiling {:.1f} GB/s, weights {:.2f} GB, {} threads, batch {}, depth {}\n",
-             report.read_gb_per_second, report.weight_gb, open.threads(), flags.batch, flags.depth);
+  fmt::print("{}", to_text(report.before));
+  const double drift = drift_of(report.before, report.after);
+  fmt::print("Drift of the ceilings during the run: {:.1f} %{}\n", 100 * drift,
+             drift > 0.1 ? ", too much to trust the figures" : "");
+  fmt::print("weights {:.2f} GB, {} threads, batch {}, depth {}\n", report.weight_gb, open.threads(),
+             flags.batch, flags.depth);
   fmt::print("prefill {:8.2f} tokens/s [{:.2f} .. {:.2f}] of {}-token prompts\n", prefill.median,
              prefill.least, prefill.most, flags.prompt);
   // Each step of the batch reads all weights once.
   const double gb = decode.median / flags.batch * report.weight_gb;
   fmt::print(
       "decode  {:8.2f} tokens/s [{:.2f} .. {:.2f}], {:.1f} GB/s of weights ({:.0f} % of the ceiling)\n",
-      decode.median, decode.least, decode.most, gb, 100 * gb / report.read_gb_per_second);
+      decode.median, decode.least, decode.most, gb, 100 * gb / report.before.read.together);
 }
 
 int run_bench(const BenchFlags& flags) {
@@ -185,10 +191,13 @@ int run_bench(const BenchFlags& flags) {
   report.weight_gb = static_cast<double>((*open)->model().weight_bytes()) / 1e9;
   report.kernels = (*open)->model().kernel_report();
   bench.measure();  // warms caches, scratch and pages
-  auto ceiling = read_bandwidth(*(*open)->context().pool);
-  if (!ceiling) return complain("bench engine", ceiling.error());
-  report.read_gb_per_second = *ceiling;
+  auto before = kernels::measure_ceilings((*open)->context());
+  if (!before) return complain("bench engine", before.error());
   for (std::int32_t i = 0; i < flags.repeat; ++i) report.runs.push_back(bench.measure());
+  auto after = kernels::measure_ceilings((*open)->context());
+  if (!after) return complain("bench engine", after.error());
+  report.before = std::move(*before);
+  report.after = std::move(*after);
   if (flags.json) {
     print_json(flags, **open, report);
   } else {

@@ -1,25 +1,20 @@
 #include "cli/cli_report.h"
 
-#include <emmintrin.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/clock.h"
+#include "core/thread_pool.h"
 #include "kernels/isa.h"
-#include "tensor/buffer.h"
 
 namespace shoal::cli {
 
 namespace {
-
-constexpr std::size_t kReadBytes = std::size_t{512} << 20;
-constexpr int kStreams = 4;
-constexpr int kPasses = 3;
 
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
@@ -31,18 +26,19 @@ std::string cpu_name() {
   return "unknown";
 }
 
-// Reads `lines` cache lines from each of four streams. The sum keeps the loads alive.
-std::int64_t read_streams(const std::byte* begin, std::size_t lines) {
-  __m128i sum = _mm_setzero_si128();
-  const std::size_t stream_bytes = lines * 64;
-  for (std::size_t line = 0; line < lines; ++line) {
-    for (int stream = 0; stream < kStreams; ++stream) {
-      const auto* at = reinterpret_cast<const __m128i*>(
-          begin + static_cast<std::size_t>(stream) * stream_bytes + line * 64);
-      for (int i = 0; i < 4; ++i) sum = _mm_add_epi64(sum, _mm_load_si128(at + i));
-    }
-  }
-  return _mm_cvtsi128_si64(sum);
+nlohmann::ordered_json one_ceiling(const kernels::Ceiling& ceiling, const char* unit) {
+  return {{"unit", unit}, {"alone", ceiling.alone}, {"together", ceiling.together}};
+}
+
+// Operations of bytes are not floating-point ones.
+const char* rate_unit(const kernels::Ceiling& ceiling) {
+  return ceiling.name.find("int8") != std::string::npos ? "TOP/s" : "TFLOP/s";
+}
+
+std::string line_of(const kernels::Ceiling& ceiling, const char* unit) {
+  const auto [least, most] = std::minmax_element(ceiling.alone.begin(), ceiling.alone.end());
+  return fmt::format("  {:9} {:7.2f} {} on all threads, {:.2f} to {:.2f} on one ({:.2f}x)\n", ceiling.name,
+                     ceiling.together, unit, *least, *most, ceiling.scaling());
 }
 
 }  // namespace
@@ -56,25 +52,34 @@ nlohmann::ordered_json machine_facts() {
           {"memory_bytes", pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}};
 }
 
-Expected<double> read_bandwidth(ThreadPool& pool) {
-  SHOAL_ASSIGN(buffer, Buffer::allocate(kReadBytes, "the bandwidth measurement"));
-  const std::size_t share =
-      kReadBytes / static_cast<std::size_t>(pool.size()) / (64 * kStreams) * (64 * kStreams);
-  // Written first: pages that were never touched are all one page of zeros.
-  pool.run([&](int thread) {
-    std::fill_n(buffer.data() + static_cast<std::size_t>(thread) * share, share, std::byte{1});
-  });
-  std::atomic<std::int64_t> sink{0};
-  double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const TimePoint begin = now();
-    pool.run([&](int thread) {
-      sink += read_streams(buffer.data() + static_cast<std::size_t>(thread) * share, share / (64 * kStreams));
-    });
-    const double bytes = static_cast<double>(share) * pool.size();
-    best = std::max(best, bytes / seconds_between(begin, now()) / 1e9);
+nlohmann::ordered_json to_json(const kernels::Ceilings& ceilings) {
+  nlohmann::ordered_json json{{"read", one_ceiling(ceilings.read, "GB/s")}};
+  for (const kernels::Ceiling& ceiling : ceilings.compute) {
+    json[ceiling.name] = one_ceiling(ceiling, rate_unit(ceiling));
   }
-  return best;
+  return json;
+}
+
+std::string to_text(const kernels::Ceilings& ceilings) {
+  std::string text = "Ceilings of this machine, best of 5:\n" + line_of(ceilings.read, "GB/s");
+  for (const kernels::Ceiling& ceiling : ceilings.compute) text += line_of(ceiling, rate_unit(ceiling));
+  return text;
+}
+
+double drift_of(const kernels::Ceilings& before, const kernels::Ceilings& after) {
+  const auto change = [](const kernels::Ceiling& a, const kernels::Ceiling& b) {
+    return std::abs(b.together - a.together) / a.together;
+  };
+  double drift = change(before.read, after.read);
+  for (const kernels::Ceiling& ceiling : before.compute) {
+    if (const kernels::Ceiling* same = after.find(ceiling.name))
+      drift = std::max(drift, change(ceiling, *same));
+  }
+  return drift;
+}
+
+nlohmann::ordered_json to_json(const kernels::Ceilings& before, const kernels::Ceilings& after) {
+  return {{"before", to_json(before)}, {"after", to_json(after)}, {"drift", drift_of(before, after)}};
 }
 
 Spread spread_of(std::vector<double> values) {

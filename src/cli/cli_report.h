@@ -1,6 +1,6 @@
 // What every benchmark's report holds besides its own figures: the machine, its ceilings, medians.
 //
-// Thread-safety: none needed; read_bandwidth() runs on the pool it is given.
+// Thread-safety: pure functions.
 // Form: one JSON schema for all benches: bench, machine, ceilings, params, runs, median, peer.
 
 #pragma once
@@ -10,17 +10,21 @@
 #include <string>
 #include <vector>
 
-#include "core/expected.h"
-#include "core/thread_pool.h"
+#include "kernels/ceilings.h"
 
 namespace shoal::cli {
 
 // {"cpu", "usable_cores", "isa", "memory_bytes"}
 nlohmann::ordered_json machine_facts();
 
-// GB/s that the pool's threads read from memory together: the ceiling of decode. Best of three passes over
-// 512 MiB, four streams a thread.
-Expected<double> read_bandwidth(ThreadPool& pool);
+// {"read": {"unit": "GB/s", "alone": [...], "together": n}, "f32 fma": {"unit": "TFLOP/s", ...}, ...}
+nlohmann::ordered_json to_json(const kernels::Ceilings& ceilings);
+// One line each, for people.
+std::string to_text(const kernels::Ceilings& ceilings);
+// {"before", "after", "drift"}: what was measured on both sides of a bench, and the largest change of a
+// figure as a part of it. Figures beside a drift of more than a tenth say little.
+nlohmann::ordered_json to_json(const kernels::Ceilings& before, const kernels::Ceilings& after);
+double drift_of(const kernels::Ceilings& before, const kernels::Ceilings& after);
 
 struct Spread {
   double median = 0;

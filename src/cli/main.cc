@@ -12,6 +12,8 @@
 #include <iostream>
 
 #include "cli/bench_engine.h"
+#include "cli/bench_kernel.h"
+#include "cli/bench_machine.h"
 #include "cli/bench_serve.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
@@ -33,9 +35,12 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_score(app, exit_code);
   shoal::cli::add_perplexity(app, exit_code);
   shoal::cli::add_synth(app, exit_code);
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed: of the engine, or of a running server");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "Measure speed: of the machine, its kernels, the engine, or a running server");
   bench->require_subcommand(1);
   shoal::cli::add_bench_engine(*bench, exit_code);
+  shoal::cli::add_bench_kernel(*bench, exit_code);
+  shoal::cli::add_bench_machine(*bench, exit_code);
   shoal::cli::add_bench_serve(*bench, exit_code);
 }
 
