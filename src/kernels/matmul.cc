@@ -17,8 +17,8 @@ namespace {
 using Matrix = PackedMatrix::Impl;
 
 // The form in which a kernel takes activations.
-enum class Form : std::uint8_t { kF32, kQ8, kBf16Rows, kBf16Tiles };
-constexpr int kForms = 4;
+enum class Form : std::uint8_t { kF32, kQ8, kBf16Tiles };
+constexpr int kForms = 3;
 
 struct Choice {
   Form form = Form::kF32;
@@ -64,11 +64,7 @@ Choice choose(const Matrix& m, const Context& context, std::int64_t rows) {
   if (!context.strict && context.isa == Isa::kAmx && rows >= amx_from_rows(m.type)) {
     return {Form::kBf16Tiles, amx_kernel(m.type), "amx bf16"};
   }
-  if (is_quantised(m.type)) return int8_choice(m.type, context.isa);
-  if (context.isa >= Isa::kAvx512 && has_bf16_dot()) {
-    return {Form::kBf16Rows, bf16_kernel_avx512bf16(m.type), "bf16 dot"};
-  }
-  return f32_choice(m.type, context.isa);
+  return is_quantised(m.type) ? int8_choice(m.type, context.isa) : f32_choice(m.type, context.isa);
 }
 
 std::size_t row_bytes_of(Form form, const Matrix& m) {
@@ -78,32 +74,35 @@ std::size_t row_bytes_of(Form form, const Matrix& m) {
       return steps * kStepInputs * sizeof(float);
     case Form::kQ8:
       return steps * sizeof(Q8Block);
-    case Form::kBf16Rows:
     case Form::kBf16Tiles:
       return steps * kStepInputs * sizeof(Bf16);
   }
   return 0;
 }
 
-// Tiles hold 16 rows whether there are so many or not.
+// Rows that lie together.
+constexpr std::int64_t group_rows_of(Form form) { return form == Form::kBf16Tiles ? 16 : kGroupRows; }
+
+// Groups are whole whether there are so many rows or not.
 std::size_t form_bytes(Form form, const Matrix& m, std::int64_t rows) {
-  const std::int64_t held = form == Form::kBf16Tiles ? (rows + 15) / 16 * 16 : rows;
-  return row_bytes_of(form, m) * static_cast<std::size_t>(held);
+  const std::int64_t group = group_rows_of(form);
+  return row_bytes_of(form, m) * static_cast<std::size_t>((rows + group - 1) / group * group);
 }
 
-void convert_f32_row(const Matrix& m, const float* x, float* out) {
-  for (const Segment& segment : m.segments) {
-    const std::int64_t n = segment.end - segment.begin;
-    float* to = out + segment.first_step * kStepInputs;
-    std::memcpy(to, x + segment.begin, static_cast<std::size_t>(n) * sizeof(float));
-    std::fill(to + n, to + (n + kStepInputs - 1) / kStepInputs * kStepInputs, 0.0F);
-  }
+void copy_rows(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end) {
+  for_each_form_step(args, step_begin, step_end, [](const float* x, std::int64_t inputs, std::byte* out) {
+    auto* to = reinterpret_cast<float*>(out);
+    std::memcpy(to, x, static_cast<std::size_t>(inputs) * sizeof(float));
+    std::fill(to + inputs, to + kStepInputs, 0.0F);
+  });
 }
 
-QuantiseRow quantiser(Isa isa) {
-  if (isa >= Isa::kAvx512) return quantise_row_avx512;
-  if (isa >= Isa::kAvx2) return quantise_row_avx2;
-  return quantise_row_scalar;
+FormRows converter(Form form, Isa isa) {
+  if (form == Form::kBf16Tiles) return round_rows_avx512bf16;
+  if (form == Form::kF32) return copy_rows;
+  if (isa >= Isa::kAvx512) return quantise_rows_avx512;
+  if (isa >= Isa::kAvx2) return quantise_rows_avx2;
+  return quantise_rows_scalar;
 }
 
 // A row below this is converted where it is: handing it over costs as much as 8 Ki elements take.
@@ -125,7 +124,7 @@ void run_on(const Context& context, bool parallel, F&& f) {
 
 struct MatmulScratch::Impl {
   Buffer forms[kForms];
-  Buffer amx;  // kAmxScratchBytes a thread
+  Buffer panels;  // kScratchBytes a thread
 
   // Grows only. Null where memory is out.
   static std::byte* at_least(Buffer& buffer, std::size_t bytes) {
@@ -148,37 +147,20 @@ const RowSegment* row_segments(const Matrix& m) {
   return reinterpret_cast<const RowSegment*>(m.segments.data());
 }
 
-// Each row is brought into its form by one thread alone, so its bits depend on nothing else.
-void convert_rows(const Context& context, const Matrix& m, Form form, MatrixView<const float> x,
-                  std::byte* out) {
-  const std::size_t stride = row_bytes_of(form, m);
-  const QuantiseRow quantise = quantiser(context.isa);
-  const int threads =
-      context.pool != nullptr && x.rows * x.columns > kSerialElements ? context.pool->size() : 1;
-  run_on(context, threads > 1, [&](int thread) {
-    const PairRange range = pairs_of_thread(x.rows, threads, thread);
-    for (std::int64_t r = range.begin; r < range.end; ++r) {
-      std::byte* to = out + static_cast<std::size_t>(r) * stride;
-      if (form == Form::kF32) {
-        convert_f32_row(m, x.row(r), reinterpret_cast<float*>(to));
-      } else {
-        quantise(x.row(r), row_segments(m), static_cast<std::int64_t>(m.segments.size()),
-                 reinterpret_cast<Q8Block*>(to));
-      }
-    }
-  });
-}
-
-// bf16, in rows (groups of one row) or in tiles of 16. Step by step over the rows of a group: writing row by
-// row, 64 bytes every KiB, takes 25 times as long.
-void convert_bf16(const Context& context, const Matrix& m, Form form, MatrixView<const float> x,
-                  std::byte* out) {
-  const std::int64_t group_rows = form == Form::kBf16Tiles ? 16 : 1;
-  const std::int64_t group_bytes = group_rows * m.steps * 64;
+// Each step of a row is brought into its form by one thread alone, so its bits depend on nothing else.
+void convert(const Context& context, const Matrix& m, Form form, MatrixView<const float> x, std::byte* out) {
+  const std::int64_t group_rows = group_rows_of(form);
+  FormArgs args;
+  args.x_stride = x.stride;
+  args.segments = row_segments(m);
+  args.segment_count = static_cast<std::int64_t>(m.segments.size());
+  args.row_bytes = static_cast<std::int64_t>(row_bytes_of(form, m)) / m.steps;
+  args.step_bytes = group_rows * args.row_bytes;
   const std::int64_t groups = (x.rows + group_rows - 1) / group_rows;
   // Few rows are shared out by steps as well.
-  constexpr std::int64_t kSlice = 64;
+  constexpr std::int64_t kSlice = 16;
   const std::int64_t slices = (m.steps + kSlice - 1) / kSlice;
+  const FormRows rows_to_form = converter(form, context.isa);
   const int threads =
       context.pool != nullptr && x.rows * x.columns > kSerialElements ? context.pool->size() : 1;
   run_on(context, threads > 1, [&](int thread) {
@@ -187,19 +169,15 @@ void convert_bf16(const Context& context, const Matrix& m, Form form, MatrixView
       const std::int64_t group = item / slices;
       const std::int64_t step = item % slices * kSlice;
       const std::int64_t step_end = std::min(step + kSlice, m.steps);
-      Bf16Rows rows;
-      rows.x = x.row(group * group_rows);
-      rows.x_stride = x.stride;
-      rows.rows = std::min(group_rows, x.rows - group * group_rows);
-      rows.segments = row_segments(m);
-      rows.segment_count = static_cast<std::int64_t>(m.segments.size());
-      rows.out = out + group * group_bytes;
-      rows.row_bytes = 64;
-      rows.step_bytes = 64 * group_rows;
-      round_rows_avx512bf16(rows, step, step_end);
-      for (std::int64_t s = step; s < step_end && rows.rows < group_rows; ++s) {
-        std::memset(rows.out + s * rows.step_bytes + rows.rows * 64, 0,
-                    static_cast<std::size_t>(64 * (group_rows - rows.rows)));
+      FormArgs part = args;
+      part.x = x.row(group * group_rows);
+      part.rows = std::min(group_rows, x.rows - group * group_rows);
+      part.out = out + group * m.steps * args.step_bytes;
+      rows_to_form(part, step, step_end);
+      if (form != Form::kBf16Tiles) continue;
+      for (std::int64_t s = step; s < step_end && part.rows < group_rows; ++s) {
+        std::memset(part.out + s * args.step_bytes + part.rows * args.row_bytes, 0,
+                    static_cast<std::size_t>(args.row_bytes * (group_rows - part.rows)));
       }
     }
   });
@@ -225,19 +203,13 @@ bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, Matrix
     std::byte* space =
         MatmulScratch::Impl::at_least(scratch.forms[static_cast<int>(form)], form_bytes(form, m, x.rows));
     if (space == nullptr) return false;
-    if (form == Form::kBf16Rows || form == Form::kBf16Tiles) {
-      convert_bf16(context, m, form, x, space);
-    } else {
-      convert_rows(context, m, form, x, space);
-    }
+    convert(context, m, form, x, space);
     ready = space;
   }
   const int threads = context.pool != nullptr ? context.pool->size() : 1;
-  std::byte* amx = nullptr;
-  if (forms[static_cast<int>(Form::kBf16Tiles)] != nullptr) {
-    amx = MatmulScratch::Impl::at_least(scratch.amx, static_cast<std::size_t>(threads * kAmxScratchBytes));
-    if (amx == nullptr) return false;
-  }
+  std::byte* panels =
+      MatmulScratch::Impl::at_least(scratch.panels, static_cast<std::size_t>(threads * kScratchBytes));
+  if (panels == nullptr) return false;
   run_on(context, threads > 1, [&](int thread) {
     for (const MatmulTarget& target : targets) {
       const Matrix& m = target.weights->impl();
@@ -258,7 +230,7 @@ bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, Matrix
       args.y = target.y.row(first_row);
       args.y_stride = target.y.stride;
       args.columns = m.rows;
-      args.scratch = amx != nullptr ? amx + thread * kAmxScratchBytes : nullptr;
+      args.scratch = panels + thread * kScratchBytes;
       choice.kernel(args);
     }
   });
@@ -271,7 +243,8 @@ namespace {
 
 // As many rows as may pass over the weights at once, then evened out over the passes that takes.
 std::int64_t chunk_rows(const Context& context, std::span<const MatmulTarget> targets, std::int64_t rows) {
-  std::int64_t most = kAmxRows;
+  static_assert(kMostRows == kAmxRows);
+  std::int64_t most = kMostRows;
   for (const MatmulTarget& target : targets) {
     const Matrix& m = target.weights->impl();
     const Form form = choose(m, context, rows).form;

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/matmul_inl.h"
+#include "kernels/matmul_block_inl.h"
 
 namespace shoal::kernels {
 
@@ -16,11 +16,10 @@ struct Avx2 {
   struct I {
     __m256i low, high;
   };
-  // 4 rows of 16 outputs are 8 of 16 registers.
   static constexpr int kBlocks = 1;
-  static constexpr int kMaxRows = 4;
-  static constexpr int kSharedRows = 4;
   static constexpr bool kSignedDot = true;
+  // 2 x 255 x 127 would not fit the 16-bit pair sums.
+  static constexpr bool kShiftsCodes = false;
 
   static SHOAL_INLINE F zero_f() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static SHOAL_INLINE F load_f(const void* p) {
@@ -47,6 +46,7 @@ struct Avx2 {
   static SHOAL_INLINE F to_f(I v) { return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)}; }
   static SHOAL_INLINE F as_f(I v) { return {_mm256_castsi256_ps(v.low), _mm256_castsi256_ps(v.high)}; }
   static SHOAL_INLINE F mul(F a, F b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+  static SHOAL_INLINE F mul_scalar(F a, float b) { return mul(a, {_mm256_set1_ps(b), _mm256_set1_ps(b)}); }
   static SHOAL_INLINE F add(F a, F b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
   static SHOAL_INLINE F negate(F a) {
     const __m256 sign = _mm256_set1_ps(-0.0F);
@@ -76,6 +76,10 @@ struct Avx2 {
   template <int n>
   static SHOAL_INLINE I shr(I a) {
     return {_mm256_srli_epi32(a.low, n), _mm256_srli_epi32(a.high, n)};
+  }
+  template <int n>
+  static SHOAL_INLINE I sar(I a) {
+    return {_mm256_srai_epi32(a.low, n), _mm256_srai_epi32(a.high, n)};
   }
   static SHOAL_INLINE I bits(I a, std::uint32_t mask) {
     const __m256i m = _mm256_set1_epi32(static_cast<std::int32_t>(mask));
@@ -109,6 +113,122 @@ struct Avx2 {
   }
 };
 
+// How the codes of a type go through 16-bit sums: `planes` of codes, `fold` pair products that fit one 16-bit
+// sum, and by how much x.start is shifted down for the type's offset.
+template <int planes, int fold, int down>
+struct Planes {
+  static constexpr int kPlanes = planes;
+  static constexpr int kFold = fold;
+  static constexpr int kDown = down;
+  static SHOAL_INLINE void put(Avx2::I codes, std::byte* out) {
+    if constexpr (planes == 1) {
+      store(codes, out);
+    } else {
+      store(Avx2::bits(codes, 0x0f0f0f0f), out);
+      store(Avx2::bits(Avx2::shr<4>(codes), 0x0f0f0f0f), out + 1024);
+    }
+  }
+  static SHOAL_INLINE void store(Avx2::I codes, std::byte* out) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out), codes.low);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + 32), codes.high);
+  }
+};
+
+struct Avx2Block : Avx2 {
+  static constexpr int kDirectRows = 4;
+  static constexpr int kBlockRows = 4;
+
+  // Pair products of codes of b bits are at most 2 (2^b - 1) 127, so 8, 4 and 2 of them fit for 4, 5 and 6
+  // bits. 8-bit codes go as two planes of 4 bits: 4 operations for 32 products as with the sign trick of
+  // dot_signed, but 2 of them, not 3, on the two ports that multiply.
+  static constexpr int fold_of(int bits) { return bits == 6 ? 2 : bits == 5 ? 4 : 8; }
+  template <DType type>
+  using Codes = Planes<payload_bits(type) == 8 ? 2 : 1, fold_of(payload_bits(type)),
+                       offset_of(type) == 0 ? 0 : 7 - log2_of(offset_of(type))>;
+
+  // Integer sums of R rows x 8H outputs over groups [first, first + kGroups).
+  template <class Codes, int first, int kGroups, int R, int H>
+  static SHOAL_INLINE void add_groups(const std::byte* w, const Q8Block* x, __m256i (&sums)[R][H]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    unroll<kGroups / Codes::kFold>([&](auto fold) SHOAL_INLINE_LAMBDA {
+      __m256i pairs[Codes::kPlanes][R][H];
+      unroll<Codes::kFold>([&](auto i) SHOAL_INLINE_LAMBDA {
+        constexpr int g = first + fold * Codes::kFold + i;
+        __m256i codes[Codes::kPlanes][H];
+        unroll<Codes::kPlanes>([&](auto p) SHOAL_INLINE_LAMBDA {
+          unroll<H>([&](auto h) SHOAL_INLINE_LAMBDA {
+            codes[p][h] = _mm256_load_si256(reinterpret_cast<const __m256i*>(w + 1024 * p + 64 * g + 32 * h));
+          });
+        });
+        unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+          std::int32_t four;
+          __builtin_memcpy(&four, x[r].q + 4 * g, sizeof(four));
+          const __m256i xs = _mm256_set1_epi32(four);
+          unroll<Codes::kPlanes>([&](auto p) SHOAL_INLINE_LAMBDA {
+            unroll<H>([&](auto h) SHOAL_INLINE_LAMBDA {
+              const __m256i product = _mm256_maddubs_epi16(codes[p][h], xs);
+              pairs[p][r][h] = i == 0 ? product : _mm256_add_epi16(pairs[p][r][h], product);
+              // Left to itself the compiler adds in trees, all products first: half of them would spill.
+              asm("" : "+x"(pairs[p][r][h]));
+            });
+          });
+        });
+      });
+      unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+        unroll<H>([&](auto h) SHOAL_INLINE_LAMBDA {
+          __m256i sum = _mm256_madd_epi16(pairs[0][r][h], ones);
+          if constexpr (Codes::kPlanes == 2) {
+            const __m256i upper = _mm256_madd_epi16(pairs[1][r][h], ones);
+            sum = _mm256_add_epi32(sum, _mm256_slli_epi32(upper, 4));
+          }
+          sums[r][h] = _mm256_add_epi32(sums[r][h], sum);
+        });
+      });
+    });
+  }
+
+  template <Terms terms, class Codes, int R>
+  static void multiply(const std::byte* w, std::int64_t steps, const Q8Block* x, float* sums, Ahead& ahead) {
+    constexpr int halves = terms == Terms::kHalves ? 2 : 1;
+    // As many outputs at once as leave registers for R rows of 16-bit and 32-bit sums.
+    constexpr int H = Codes::kPlanes == 1 && Codes::kFold == 8 ? 2 : 1;
+    for (std::int64_t s = 0; s < steps; ++s, w += int8_step_bytes(Codes::kPlanes), x += kGroupRows) {
+      ahead.step();
+      for (int c = 0; c < 4 / H; ++c) {
+        const auto* scales = reinterpret_cast<const float*>(w + 1024 * Codes::kPlanes) + 8 * H * c;
+        const std::byte* codes = w + 32 * H * c + (H * c / 2) * (512 - 64);
+        unroll<halves>([&](auto half) SHOAL_INLINE_LAMBDA {
+          __m256i products[R][H];
+          unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+            unroll<H>([&](auto h) SHOAL_INLINE_LAMBDA {
+              products[r][h] = _mm256_setzero_si256();
+              if constexpr (terms == Terms::kOffset)
+                products[r][h] = _mm256_set1_epi32(x[r].start >> Codes::kDown);
+              if constexpr (terms == Terms::kHalves) {
+                products[r][h] = _mm256_set1_epi32(
+                    (half == 0 ? x[r].start_low : x[r].start - x[r].start_low) >> Codes::kDown);
+              }
+            });
+          });
+          add_groups<Codes, half * 8 / halves, 8 / halves>(codes, x, products);
+          unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+            unroll<H>([&](auto h) SHOAL_INLINE_LAMBDA {
+              __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(products[r][h]),
+                                       _mm256_loadu_ps(scales + 32 * half + 8 * h));
+              if constexpr (terms == Terms::kMinimum) {
+                t = _mm256_fmadd_ps(_mm256_loadu_ps(scales + 32 + 8 * h), _mm256_broadcast_ss(&x[r].sum), t);
+              }
+              float* sum = sums + r * kPairColumns + 8 * (H * c + h);
+              _mm256_storeu_ps(sum,
+                               _mm256_fmadd_ps(t, _mm256_broadcast_ss(&x[r].scale), _mm256_loadu_ps(sum)));
+            });
+          });
+        });
+      }
+    }
+  }
+};
+
 SHOAL_INLINE std::int32_t sum_of(__m256i v) {
   __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
@@ -139,8 +259,8 @@ SHOAL_INLINE void quantise_block(const float* x, Q8Block& out) {
     _mm256_storeu_si256(q, _mm256_setzero_si256());
     out.scale = bits >= 0x7f800000U ? __builtin_nanf("") : 0.0F;
     out.sum = 0;
-    out.neg_sum = 0;
-    out.neg_low = 0;
+    out.start = 0;
+    out.start_low = 0;
     return;
   }
   const __m256 inverse = _mm256_set1_ps(127.0F / amax);
@@ -154,24 +274,24 @@ SHOAL_INLINE void quantise_block(const float* x, Q8Block& out) {
   const std::int32_t all = low + sum_of(_mm256_add_epi32(codes[2], codes[3]));
   out.scale = amax / 127.0F;
   out.sum = static_cast<float>(all);
-  out.neg_sum = -all;
-  out.neg_low = -low;
+  out.start = -128 * all;
+  out.start_low = -128 * low;
 }
 
 }  // namespace
 
-PanelKernel f32_kernel_avx2(DType type) { return f32_kernel<Avx2>(type); }
-PanelKernel int8_kernel_avx2(DType type) { return int8_kernel<Avx2>(type); }
+PanelKernel f32_kernel_avx2(DType type) { return f32_kernel<Avx2Block>(type); }
+PanelKernel int8_kernel_avx2(DType type) { return int8_kernel<Avx2Block>(type); }
 
-void quantise_row_avx2(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    for (std::int64_t k = segments[i].begin; k < segments[i].end; k += 32) quantise_block(x + k, *out++);
-  }
+void quantise_rows_avx2(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end) {
+  for_each_form_step(args, step_begin, step_end, [](const float* x, std::int64_t, std::byte* out) {
+    quantise_block(x, *reinterpret_cast<Q8Block*>(out));
+  });
 }
 #else
 PanelKernel f32_kernel_avx2(DType) { return nullptr; }
 PanelKernel int8_kernel_avx2(DType) { return nullptr; }
-void quantise_row_avx2(const float*, const RowSegment*, std::int64_t, Q8Block*) {}
+void quantise_rows_avx2(const FormArgs&, std::int64_t, std::int64_t) {}
 #endif
 
 }  // namespace shoal::kernels

@@ -2,11 +2,12 @@
 // instruction set, which gives the vector type V in its anonymous namespace (so nothing here is shared
 // between files compiled with different flags).
 //
-// V has: F (16 f32) and I (16 dwords); zero_f, load_f, from_f16, from_bf16 (upper halves), from_u8, from_i8,
-// to_f, mul, add, fma(a, scalar pointer, acc), fma_v(a, b, acc), store; load_i, set1, zero_i, sub, shl<n>,
-// shr<n>, bits(v, mask), or_bits; dot(acc, codes, x pointer): acc += the four u8 codes of each dword times
-// four i8; dot_signed: the same for codes of full range stored with offset 128 but multiplied without it;
-// kSignedDot: whether 8-bit codes go to dot_signed; prefetch(pointer).
+// V has: F (16 f32) and I (16 dwords); zero_f, load_f, from_f16, from_u8, from_i8, to_f, as_f, mul,
+// mul_scalar, add, negate, fma(a, scalar pointer, acc), store; load_i, set1, zero_i, sub, shl<n>, shr<n>,
+// sar<n>, bits(v, mask), or_bits; load_four; dot(acc, codes, four): acc += the four u8 codes of each dword
+// times four i8; dot_signed: the same for codes of full range stored with offset 128 but multiplied without
+// it; kSignedDot: whether 8-bit codes go to dot_signed; kShiftsCodes: whether codes go to dot with all
+// offsets shifted to 128; kBlocks: blocks of a pair that its registers take at once.
 
 #pragma once
 
@@ -35,28 +36,35 @@ SHOAL_INLINE void unroll(F&& f) {
 
 constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
 
-// Group g of a step: dwords of four codes, inputs 4g..4g+3, each 0 to 2^bits - 1.
+// How far codes are shifted up, so that every offset becomes 128 (scales shrink by as much, exactly) and one
+// value in Q8Block starts all integer sums.
+template <class V, DType type>
+constexpr int code_shift() {
+  return V::kShiftsCodes && offset_of(type) != 0 ? 7 - log2_of(offset_of(type)) : 0;
+}
+template <class V, int n>
+SHOAL_INLINE typename V::I shift_up(typename V::I v) {
+  if constexpr (n > 0) return V::template shl<n>(v);
+  if constexpr (n < 0) return V::template shr<-n>(v);
+  return v;
+}
+
+// Group g of a step: dwords of four codes, inputs 4g..4g+3, each 0 to 2^bits - 1, shifted.
 template <class V, DType type, int g>
 SHOAL_INLINE typename V::I code_group(const std::byte* payload) {
   constexpr int bits = payload_bits(type);
+  constexpr int up = code_shift<V, type>();
   if constexpr (bits == 8) {
     return V::load_i(payload + 64 * g);
   } else {
     const typename V::I packed = V::load_i(payload + 64 * (g / 2));
-    typename V::I low;
-    if constexpr (g % 2 == 0) {
-      low = V::bits(packed, 0x0f0f0f0f);
-    } else {
-      low = V::bits(V::template shr<4>(packed), 0x0f0f0f0f);
-    }
+    const typename V::I low = V::bits(shift_up<V, up - 4 * (g % 2)>(packed), 0x0f0f0f0fU << up);
     if constexpr (bits == 4) return low;
-    // Upper bits move to bit 4 of their byte.
+    // Upper bits move to bit 4 of their byte (shifted with it).
     constexpr int from = bits == 5 ? g : 2 * (g % 4);
-    constexpr unsigned mask = bits == 5 ? 0x10101010U : 0x30303030U;
-    typename V::I upper = V::load_i(payload + 256 + (bits == 6 ? 64 * (g / 4) : 0));
-    if constexpr (from < 4) upper = V::template shl<4 - from>(upper);
-    if constexpr (from > 4) upper = V::template shr<from - 4>(upper);
-    return V::or_bits(low, upper, mask);
+    constexpr unsigned mask = (bits == 5 ? 0x10101010U : 0x30303030U) << up;
+    const typename V::I upper = V::load_i(payload + 256 + (bits == 6 ? 64 * (g / 4) : 0));
+    return V::or_bits(low, shift_up<V, 4 + up - from>(upper), mask);
   }
 }
 
@@ -79,6 +87,16 @@ struct StepScales {
     if constexpr (scheme == Scheme::kSuper) {
       first = V::mul(V::from_f16(header), V::from_i8(step));
       second = V::mul(V::from_f16(header), V::from_i8(step + 16));
+    }
+  }
+
+  // For codes shifted up by n.
+  template <int n>
+  SHOAL_INLINE void shift_down() {
+    if constexpr (n > 0) {
+      static constexpr float kFactor = 1.0F / (1 << n);
+      first = V::mul_scalar(first, kFactor);
+      if constexpr (scheme_of(type) == Scheme::kSuper) second = V::mul_scalar(second, kFactor);
     }
   }
 };
@@ -157,11 +175,11 @@ struct Sums {
     folded = true;
   }
   // first: the first output of block 0.
-  SHOAL_INLINE void write(const PanelArgs& a, std::int64_t row, std::int64_t first) {
+  SHOAL_INLINE void write(const PanelArgs& a, std::int64_t first) {
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < C; ++c) {
         const std::int64_t column = first + 16 * c;
-        float* y = a.y + (row + r) * a.y_stride + column;
+        float* y = a.y + r * a.y_stride + column;
         if (column + 16 <= a.columns) {
           V::store(y, V::load_f(total[r][c]));
         } else {
@@ -183,7 +201,7 @@ SHOAL_INLINE void prefetch(const std::byte* p) {
 
 // Walks the steps of C neighbouring blocks. f(headers, steps, step index); end() at the end of each segment.
 template <class V, DType type, int C, typename F, typename End>
-SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f, End&& end) {
+SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, F&& f, End&& end) {
   const std::byte* base = a.blocks + static_cast<std::size_t>(block) * a.block_bytes;
   std::size_t at = 0;
   std::int64_t step = 0;
@@ -191,15 +209,13 @@ SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f,
     const std::size_t header = at;
     at += header_bytes(type);
     for (int s = 0; s < a.runs[i].steps; ++s) {
-      if (cold) {
-        // Past its end a stream goes on one block further: the other block of the pair lies between.
-        std::size_t ahead = at + kPrefetchAhead;
-        if (ahead >= a.block_bytes) ahead += a.block_bytes * (C - 1);
-        unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
-          for (int line = 0; line < step_bytes(type); line += 64)
-            prefetch(base + c * a.block_bytes + ahead + line);
-        });
-      }
+      // Past its end a stream goes on one block further: the other block of the pair lies between.
+      std::size_t ahead = at + kPrefetchAhead;
+      if (ahead >= a.block_bytes) ahead += a.block_bytes * (C - 1);
+      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+        for (int line = 0; line < step_bytes(type); line += 64)
+          prefetch(base + c * a.block_bytes + ahead + line);
+      });
       const std::byte* headers[C];
       const std::byte* steps[C];
       unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
@@ -214,61 +230,67 @@ SHOAL_INLINE void walk(const PanelArgs& a, std::int64_t block, bool cold, F&& f,
   }
 }
 
+// R rows x C blocks, f32 straight from the packed bytes. Only for plain types: one or two rows then run at
+// the speed of memory.
 template <class V, DType type, int R, int C>
-void f32_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
-  const std::int64_t width = a.steps * kStepInputs;
-  const float* x = reinterpret_cast<const float*>(a.x) + row * width;
+void f32_rows(const PanelArgs& a, std::int64_t block) {
+  const float* x = reinterpret_cast<const float*>(a.x);
   Sums<V, R, C> sums;
   sums.start();
   walk<V, type, C>(
-      a, block, row == 0,
+      a, block,
       [&](const std::byte* const* headers, const std::byte* const* steps,
           std::int64_t step) SHOAL_INLINE_LAMBDA {
-        const float* xs = x + step * kStepInputs;
+        const float* xs = x + step * kGroupRows * kStepInputs;
         unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
           for_each_weight<V, type>(headers[c], steps[c], [&](auto k, typename V::F w) SHOAL_INLINE_LAMBDA {
             unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
-              sums.now[r][c] = V::fma(w, xs + r * width + k, sums.now[r][c]);
+              sums.now[r][c] = V::fma(w, xs + r * kStepInputs + k, sums.now[r][c]);
             });
           });
         });
       },
       [&] { sums.fold(); });
-  sums.write(a, row, block * kBlockColumns);
+  sums.write(a, block * kBlockColumns);
 }
 
-// One step of R rows x blocks [first, first + C).
-template <class V, DType type, int R, int C, int first, class AllSums>
-SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* const* steps, const Q8Block* xs,
-                            std::int64_t x_stride, AllSums& sums) {
+// Where the integer sums of `half` (0 where the step is one) begin.
+template <class V, DType type, int half>
+SHOAL_INLINE typename V::I int8_start(const Q8Block& x) {
   constexpr bool is_signed = payload_bits(type) == 8 && V::kSignedDot;
-  constexpr int offset_shift = log2_of(offset_of(type));
+  if constexpr (is_signed || offset_of(type) == 0) return V::zero_i();
+  typename V::I start = V::set1(scheme_of(type) == Scheme::kSuper && half == 0 ? x.start_low : x.start);
+  if constexpr (half == 1) start = V::sub(start, V::set1(x.start_low));
+  constexpr int down = 7 - log2_of(offset_of(type)) - code_shift<V, type>();
+  if constexpr (down > 0) start = V::template sar<down>(start);
+  return start;
+}
+
+// One step of R rows x C blocks.
+template <class V, DType type, int R, int C, class AllSums>
+SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* const* steps, const Q8Block* xs,
+                            AllSums& sums) {
+  constexpr bool is_signed = payload_bits(type) == 8 && V::kSignedDot;
   constexpr int halves = scheme_of(type) == Scheme::kSuper ? 2 : 1;
   constexpr int groups = 8 / halves;
   StepScales<V, type> scales[C];
-  unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { scales[c].load(headers[first + c], steps[first + c]); });
+  unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+    scales[c].load(headers[c], steps[c]);
+    scales[c].template shift_down<code_shift<V, type>()>();
+  });
   unroll<halves>([&](auto half) SHOAL_INLINE_LAMBDA {
     typename V::I products[R][C];
     unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
-      typename V::I start = V::zero_i();
-      if constexpr (!is_signed && offset_of(type) != 0) {
-        start = V::set1(xs[r * x_stride].neg_sum);
-        if constexpr (halves == 2) {
-          const typename V::I low = V::set1(xs[r * x_stride].neg_low);
-          start = half == 0 ? low : V::sub(start, low);
-        }
-        start = V::template shl<offset_shift>(start);
-      }
+      const typename V::I start = int8_start<V, type, half>(xs[r]);
       unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { products[r][c] = start; });
     });
     unroll<groups>([&](auto i) SHOAL_INLINE_LAMBDA {
       constexpr int g = half * groups + i;
       typename V::I codes[C];
-      unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
-        codes[c] = code_group<V, type, g>(steps[first + c] + scale_bytes(type));
-      });
+      unroll<C>([&](auto c)
+                    SHOAL_INLINE_LAMBDA { codes[c] = code_group<V, type, g>(steps[c] + scale_bytes(type)); });
       unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
-        const typename V::I four = V::load_four(xs[r * x_stride].q + 4 * g);
+        const typename V::I four = V::load_four(xs[r].q + 4 * g);
         unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
           if constexpr (is_signed) {
             products[r][c] = V::dot_signed(products[r][c], codes[c], four);
@@ -279,94 +301,27 @@ SHOAL_INLINE void int8_step(const std::byte* const* headers, const std::byte* co
       });
     });
     unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
-      const Q8Block& xb = xs[r * x_stride];
       unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
         typename V::F t = V::mul(V::to_f(products[r][c]), half == 0 ? scales[c].first : scales[c].second);
-        if constexpr (offset_of(type) == 0) t = V::fma(scales[c].minimum, &xb.sum, t);
-        sums.now[r][first + c] = V::fma(t, &xb.scale, sums.now[r][first + c]);
+        if constexpr (offset_of(type) == 0) t = V::fma(scales[c].minimum, &xs[r].sum, t);
+        sums.now[r][c] = V::fma(t, &xs[r].scale, sums.now[r][c]);
       });
     });
   });
 }
 
+// R rows x C blocks straight from the packed bytes.
 template <class V, DType type, int R, int C>
-void int8_rows(const PanelArgs& a, std::int64_t block, std::int64_t row) {
-  const Q8Block* x = reinterpret_cast<const Q8Block*>(a.x) + row * a.steps;
+void int8_rows(const PanelArgs& a, std::int64_t block) {
+  const Q8Block* x = reinterpret_cast<const Q8Block*>(a.x);
   Sums<V, R, C> sums;
   sums.start();
   walk<V, type, C>(
-      a, block, row == 0,
+      a, block,
       [&](const std::byte* const* headers, const std::byte* const* steps, std::int64_t step)
-          SHOAL_INLINE_LAMBDA {
-            if constexpr (R <= V::kSharedRows) {
-              int8_step<V, type, R, C, 0>(headers, steps, x + step, a.steps, sums);
-            } else {
-              unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
-                int8_step<V, type, R, 1, c>(headers, steps, x + step, a.steps, sums);
-                // Keeps the compiler from holding the first block's broadcasts for the second: they would
-                // spill.
-                asm volatile("" ::: "memory");
-              });
-            }
-          },
+          SHOAL_INLINE_LAMBDA { int8_step<V, type, R, C>(headers, steps, x + step * kGroupRows, sums); },
       [&] { sums.fold(); });
-  sums.write(a, row, block * kBlockColumns);
-}
-
-// All rows, in the largest groups that V's registers hold; per pair the groups follow each other, so that all
-// but the first find the weights in L2.
-template <class V, template <class, DType, int, int> class Rows, DType type>
-void panel(const PanelArgs& a) {
-  constexpr int C = V::kBlocks;
-  for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) {
-    for (std::int64_t block = 2 * pair; block < 2 * pair + 2; block += C) {
-      std::int64_t row = 0;
-      for (; V::kMaxRows >= 8 && a.rows - row >= 8; row += 8)
-        Rows<V, type, V::kMaxRows >= 8 ? 8 : 1, C>::run(a, block, row);
-      for (; a.rows - row >= 4; row += 4) Rows<V, type, 4, C>::run(a, block, row);
-      for (; a.rows - row >= 2; row += 2) Rows<V, type, 2, C>::run(a, block, row);
-      for (; a.rows - row >= 1; row += 1) Rows<V, type, 1, C>::run(a, block, row);
-    }
-  }
-}
-
-template <class V, DType type, int R, int C>
-struct F32Rows {
-  static void run(const PanelArgs& a, std::int64_t block, std::int64_t row) {
-    f32_rows<V, type, R, C>(a, block, row);
-  }
-};
-template <class V, DType type, int R, int C>
-struct Int8Rows {
-  static void run(const PanelArgs& a, std::int64_t block, std::int64_t row) {
-    int8_rows<V, type, R, C>(a, block, row);
-  }
-};
-
-template <class V>
-PanelKernel f32_kernel(DType type) {
-  switch (type) {
-#define SHOAL_CASE(name) \
-  case DType::name:      \
-    return panel<V, F32Rows, DType::name>;
-    SHOAL_PACKED_TYPES(SHOAL_CASE)
-#undef SHOAL_CASE
-    default:
-      return nullptr;
-  }
-}
-
-template <class V>
-PanelKernel int8_kernel(DType type) {
-  switch (type) {
-#define SHOAL_CASE(name) \
-  case DType::name:      \
-    return panel<V, Int8Rows, DType::name>;
-    SHOAL_QUANTISED_TYPES(SHOAL_CASE)
-#undef SHOAL_CASE
-    default:
-      return nullptr;
-  }
+  sums.write(a, block * kBlockColumns);
 }
 
 }  // namespace shoal::kernels

@@ -25,9 +25,9 @@ namespace shoal::kernels {
 struct Q8Block {
   std::int8_t q[32];
   float scale;
-  float sum;             // of all q, for formats with a minimum
-  std::int32_t neg_sum;  // minus the sum of all q: shifted by the code offset it starts the integer sums
-  std::int32_t neg_low;  // the same over the first 16
+  float sum;               // of all q, for formats with a minimum
+  std::int32_t start;      // -128 times the sum of all q: where integer sums with codes of offset 128 begin
+  std::int32_t start_low;  // the same over the first 16
 };
 static_assert(sizeof(Q8Block) == 48);
 
@@ -42,6 +42,11 @@ struct RowSegment {
   std::int64_t first_step = 0;
 };
 
+// Rows of activations that lie together: a group holds all its rows' values of one step, then the next step.
+// So a kernel reaches every row of a group from one pointer, and a group's values of a piece of K are one run
+// of memory whatever K is (rows a power of two apart would share the same few sets of L1).
+inline constexpr std::int64_t kGroupRows = 8;
+
 struct PanelArgs {
   const std::byte* blocks = nullptr;
   std::size_t block_bytes = 0;
@@ -54,39 +59,19 @@ struct PanelArgs {
   // the runs from the start.
   const std::uint32_t* step_at = nullptr;
   const std::uint32_t* header_at = nullptr;
-  // Activations in the path's form: f32 [rows][steps * 32], Q8Block [rows][steps], bf16 [rows][steps * 32],
-  // or bf16 tiles [ceil(rows / 16)][steps][16][32] whose surplus rows are zeros.
+  // Activations in the path's form: f32 [ceil(rows / 8)][steps][8][32], Q8Block [ceil(rows / 8)][steps][8],
+  // or bf16 tiles [ceil(rows / 16)][steps][16][32]. Surplus rows of tiles are zeros, others are not read.
   const std::byte* x = nullptr;
   std::int64_t rows = 0;
   float* y = nullptr;
   std::int64_t y_stride = 0;
   std::int64_t columns = 0;      // of y
-  std::byte* scratch = nullptr;  // kAmxScratchBytes of this thread's own, aligned to 64
+  std::byte* scratch = nullptr;  // kScratchBytes of this thread's own, aligned to 64
 };
 
-using PanelKernel = void (*)(const PanelArgs&);
-using QuantiseRow = void (*)(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
-
-// Null where the type has no kernel of that kind. The files for an instruction set this build has not
-// compiled give null for all.
-PanelKernel f32_kernel_scalar(DType type);
-PanelKernel int8_kernel_scalar(DType type);
-void quantise_row_scalar(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
-
-PanelKernel f32_kernel_avx2(DType type);
-PanelKernel int8_kernel_avx2(DType type);
-void quantise_row_avx2(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
-
-PanelKernel f32_kernel_avx512(DType type);
-PanelKernel int8_kernel_avx512(DType type);
-void quantise_row_avx512(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out);
-
-// bf16 weights by VDPBF16PS; x in bf16 rows.
-PanelKernel bf16_kernel_avx512bf16(DType type);
-
-// Rounds rows [0, rows) of x (row stride x_stride) to bf16, steps [step_begin, step_end) only. Row r of step
-// s goes to out + r * row_bytes + s * step_bytes, 64 bytes; the tail of a segment's last step is zeros.
-struct Bf16Rows {
+// Brings rows [0, rows) of x (row stride x_stride) into a form. Row r of step s goes to out + r * row_bytes +
+// s * step_bytes; the tail of a segment's last step is zeros.
+struct FormArgs {
   const float* x = nullptr;
   std::int64_t x_stride = 0;
   std::int64_t rows = 0;
@@ -96,12 +81,60 @@ struct Bf16Rows {
   std::int64_t row_bytes = 0;
   std::int64_t step_bytes = 0;
 };
-void round_rows_avx512bf16(const Bf16Rows& args, std::int64_t step_begin, std::int64_t step_end);
+
+using PanelKernel = void (*)(const PanelArgs&);
+// Steps [step_begin, step_end) only.
+using FormRows = void (*)(const FormArgs&, std::int64_t step_begin, std::int64_t step_end);
+
+// Null where the type has no kernel of that kind. The files for an instruction set this build has not
+// compiled give null for all.
+PanelKernel f32_kernel_scalar(DType type);
+PanelKernel int8_kernel_scalar(DType type);
+void quantise_rows_scalar(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end);
+
+PanelKernel f32_kernel_avx2(DType type);
+PanelKernel int8_kernel_avx2(DType type);
+void quantise_rows_avx2(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end);
+
+PanelKernel f32_kernel_avx512(DType type);
+PanelKernel int8_kernel_avx512(DType type);
+void quantise_rows_avx512(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end);
+
+// bf16, 64 bytes a row and step.
+void round_rows_avx512bf16(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end);
+
+// Calls f(x of row r and step s, inputs there, where it goes) for the steps of a range, rows inside steps:
+// writing row by row, a few bytes every KiB, takes 25 times as long.
+template <typename F>
+void for_each_form_step(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end, F&& f) {
+  for (std::int64_t i = 0; i < args.segment_count; ++i) {
+    const RowSegment& segment = args.segments[i];
+    const std::int64_t steps = (segment.end - segment.begin + kStepInputs - 1) / kStepInputs;
+    std::int64_t from = step_begin - segment.first_step;
+    if (from < 0) from = 0;
+    for (std::int64_t s = from; s < steps && segment.first_step + s < step_end; ++s) {
+      const std::int64_t k = segment.begin + s * kStepInputs;
+      const std::int64_t left = segment.end - k;
+      std::byte* out = args.out + (segment.first_step + s) * args.step_bytes;
+      for (std::int64_t r = 0; r < args.rows; ++r) {
+        f(args.x + r * args.x_stride + k, left < kStepInputs ? left : kStepInputs, out + r * args.row_bytes);
+      }
+    }
+  }
+}
 
 // bf16 tiles, weights unpacked to bf16 on their way; x in bf16 tiles, at most kAmxRows rows at once.
 inline constexpr std::int64_t kAmxRows = 256;
 // Two blocks of unpacked weights, 16 KiB each, and 32 x 32 sums for every 32 rows.
 inline constexpr std::int64_t kAmxScratchBytes = 2 * 16384 + kAmxRows / 32 * 4096;
 PanelKernel amx_kernel(DType type);
+
+// Vector kernels: a piece of a pair's weights taken apart (kUnpackedBytes of it, in L1), and the sums of all
+// rows of a chunk for that pair.
+inline constexpr std::int64_t kUnpackedBytes = 18432;
+inline constexpr std::int64_t kMostRows = 256;
+inline constexpr std::int64_t kScratchBytes = kAmxScratchBytes > kUnpackedBytes + kMostRows* kPairColumns * 4
+                                                  ? kAmxScratchBytes
+                                                  : kUnpackedBytes + kMostRows* kPairColumns * 4;
 
 }  // namespace shoal::kernels

@@ -122,7 +122,7 @@ void walk(DType type, const PanelArgs& a, F&& f, Fold&& fold, Done&& done) {
 }
 
 // Sums of a few rows x 16 outputs; the segment at hand apart from those before it.
-constexpr std::int64_t kRows = 8;
+constexpr std::int64_t kRows = kGroupRows;
 struct Sums {
   float now[kRows][16] = {};
   float total[kRows][16] = {};
@@ -150,7 +150,6 @@ struct Sums {
 template <DType type>
 void f32_panel(const PanelArgs& a) {
   const auto* x = reinterpret_cast<const float*>(a.x);
-  const std::int64_t width = a.steps * kStepInputs;
   for (std::int64_t row = 0; row < a.rows; row += kRows) {
     const std::int64_t rows = a.rows - row < kRows ? a.rows - row : kRows;
     Sums sums;
@@ -160,7 +159,7 @@ void f32_panel(const PanelArgs& a) {
           float weights[32][16];
           read_weights(type, header, step, weights);
           for (std::int64_t r = 0; r < rows; ++r) {
-            const float* xs = x + (row + r) * width + index * kStepInputs;
+            const float* xs = x + ((row * a.steps + index * kGroupRows) + r) * kStepInputs;
             for (int k = 0; k < 32; ++k) {
               for (int c = 0; c < 16; ++c) sums.now[r][c] += weights[k][c] * xs[k];
             }
@@ -183,7 +182,7 @@ void int8_panel(const PanelArgs& a) {
           Step parts;
           read_step(type, header, step, parts);
           for (std::int64_t r = 0; r < rows; ++r) {
-            const Q8Block& xb = x[(row + r) * a.steps + index];
+            const Q8Block& xb = x[row * a.steps + index * kGroupRows + r];
             for (int half = 0; half < kHalves; ++half) {
               std::int32_t products[16] = {};
               for (int k = half * 16; k < (half + 1) * 32 / kHalves; ++k) {
@@ -225,8 +224,8 @@ void quantise_block(const float* x, Q8Block& out) {
     if (i < 16) low += q;
   }
   out.sum = static_cast<float>(all);
-  out.neg_sum = -all;
-  out.neg_low = -low;
+  out.start = -128 * all;
+  out.start_low = -128 * low;
 }
 
 }  // namespace
@@ -255,10 +254,10 @@ PanelKernel int8_kernel_scalar(DType type) {
   }
 }
 
-void quantise_row_scalar(const float* x, const RowSegment* segments, std::int64_t count, Q8Block* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    for (std::int64_t k = segments[i].begin; k < segments[i].end; k += 32) quantise_block(x + k, *out++);
-  }
+void quantise_rows_scalar(const FormArgs& args, std::int64_t step_begin, std::int64_t step_end) {
+  for_each_form_step(args, step_begin, step_end, [](const float* x, std::int64_t, std::byte* out) {
+    quantise_block(x, *reinterpret_cast<Q8Block*>(out));
+  });
 }
 
 }  // namespace shoal::kernels

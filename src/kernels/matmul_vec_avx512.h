@@ -13,12 +13,10 @@ namespace {
 struct Avx512 {
   using F = __m512;
   using I = __m512i;
-  // Two blocks share the broadcasts and give a core two streams; 8 rows x 2 blocks are 16 of 32 registers.
+  // Two blocks share the broadcasts and give a core two streams.
   static constexpr int kBlocks = 2;
-  static constexpr int kMaxRows = 8;
-  // Two blocks x 4 rows of both sums and products are 16 registers; with 8 rows they would be all 32.
-  static constexpr int kSharedRows = 4;
   static constexpr bool kSignedDot = false;
+  static constexpr bool kShiftsCodes = true;
 
   static SHOAL_INLINE F zero_f() { return _mm512_setzero_ps(); }
   static SHOAL_INLINE F load_f(const void* p) { return _mm512_loadu_ps(p); }
@@ -35,6 +33,7 @@ struct Avx512 {
   static SHOAL_INLINE F to_f(I v) { return _mm512_cvtepi32_ps(v); }
   static SHOAL_INLINE F as_f(I v) { return _mm512_castsi512_ps(v); }
   static SHOAL_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static SHOAL_INLINE F mul_scalar(F a, float b) { return _mm512_mul_ps(a, _mm512_set1_ps(b)); }
   static SHOAL_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
   static SHOAL_INLINE F negate(F a) {
     return as_f(_mm512_xor_si512(_mm512_castps_si512(a), set1(INT32_MIN)));
@@ -54,6 +53,10 @@ struct Avx512 {
   template <int n>
   static SHOAL_INLINE I shr(I a) {
     return _mm512_srli_epi32(a, n);
+  }
+  template <int n>
+  static SHOAL_INLINE I sar(I a) {
+    return _mm512_srai_epi32(a, n);
   }
   static SHOAL_INLINE I bits(I a, std::uint32_t mask) {
     return _mm512_and_si512(a, set1(static_cast<std::int32_t>(mask)));

@@ -1,0 +1,283 @@
+// Products of many rows: a piece of a pair's weights is taken apart once, into L1, and all rows of the chunk
+// pass over it. Included by one file per instruction set, behind its vector type V (matmul_inl.h).
+//
+// Beside what matmul_inl.h asks for, V gives Int8Block<type>: kPlanes (code planes of 1 KiB a step),
+// put_codes<group>(payload, out) and multiply<terms, R>(block, steps, x, sums, ahead): R rows of `sums`
+// [8][32] += the products with unpacked steps.
+
+#pragma once
+
+#include "kernels/matmul_inl.h"
+
+namespace shoal::kernels {
+
+// What one step adds to a sum beside code x activation.
+enum class Terms : std::uint8_t {
+  kOffset,   // codes are stored above zero by offset_of
+  kMinimum,  // the minimum times the sum of the activations
+  kHalves,   // kOffset with a scale for each 16 inputs
+};
+constexpr Terms terms_of(DType type) {
+  if (scheme_of(type) == Scheme::kSuper) return Terms::kHalves;
+  return offset_of(type) == 0 ? Terms::kMinimum : Terms::kOffset;
+}
+
+// Unpacked int8 step: codes [plane][block 2][group 8][64], f32 scale [block 2][16], f32 second scale or
+// minimum [block 2][16]. 8 steps of 1 KiB codes are 10 KiB: with as much again of packed weights on their way
+// and the rows' activations they stay in 48 KiB (and in 32).
+inline constexpr std::int64_t kInt8BlockSteps = 8;
+constexpr std::int64_t int8_step_bytes(int planes) { return 1024 * planes + 256; }
+// Unpacked f32 step: [input 32][block 2][16], 4 KiB.
+inline constexpr std::int64_t kF32BlockSteps = 4;
+inline constexpr std::int64_t kF32StepBytes = 4096;
+static_assert(kInt8BlockSteps * int8_step_bytes(2) <= kUnpackedBytes);
+static_assert(kF32BlockSteps * kF32StepBytes <= kUnpackedBytes);
+
+// The packed bytes of the next piece, fetched while this one is multiplied: evenly over all of its rows, so
+// that memory is never idle and the line buffers never full.
+struct Ahead {
+  const std::byte* at[2] = {nullptr, nullptr};
+  std::int64_t lines = 0;  // left of each
+  std::int64_t lines_per_step = 0;
+
+  SHOAL_INLINE void step() {
+    const std::int64_t n = lines < lines_per_step ? lines : lines_per_step;
+    for (std::int64_t i = 0; i < n; ++i) {
+      prefetch(at[0] + 64 * i);
+      prefetch(at[1] + 64 * i);
+    }
+    at[0] += 64 * n;
+    at[1] += 64 * n;
+    lines -= n;
+  }
+};
+
+// Rows [row, row + rows) of one pair's sums: written to y, or added where an earlier segment was there.
+template <class V>
+void write_sums(const PanelArgs& a, const float* sums, std::int64_t pair, bool add) {
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    for (std::int64_t c = 0; c < 2; ++c) {
+      const std::int64_t column = (2 * pair + c) * kBlockColumns;
+      float* y = a.y + r * a.y_stride + column;
+      const float* from = sums + r * kPairColumns + c * kBlockColumns;
+      if (column + kBlockColumns <= a.columns) {
+        const typename V::F now = V::load_f(from);
+        V::store(y, add ? V::add(V::load_f(y), now) : now);
+      } else {
+        for (std::int64_t i = 0; column + i < a.columns; ++i) y[i] = add ? y[i] + from[i] : from[i];
+      }
+    }
+  }
+}
+
+// Walks a range of pairs piece by piece, a piece never crossing a segment. Block gives kSteps (of a piece),
+// kPackedStepBytes, unpack(header, step, block of the pair, out, index) and multiply(rows, unpacked, steps, x
+// of 8 rows, sums, ahead); XStep: bytes of one step of 8 rows.
+template <class V, class Block>
+void block_panel(const PanelArgs& a) {
+  std::byte* unpacked = a.scratch;
+  auto* sums = reinterpret_cast<float*>(a.scratch + kUnpackedBytes);
+  const std::int64_t groups = (a.rows + kGroupRows - 1) / kGroupRows;
+  const std::int64_t parts = (a.rows + V::kBlockRows - 1) / V::kBlockRows;
+  for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) {
+    const std::byte* base = a.blocks + 2 * static_cast<std::size_t>(pair) * a.block_bytes;
+    std::int64_t begin = 0;
+    for (std::int64_t run = 0; run < a.run_count;) {
+      std::int64_t end = begin;
+      while (true) {
+        end += a.runs[run].steps;
+        if (a.runs[run++].ends_segment) break;
+      }
+      for (std::int64_t i = 0; i < a.rows * kPairColumns; i += kBlockColumns) V::store(sums + i, V::zero_f());
+      for (std::int64_t step = begin; step < end; step += Block::kSteps) {
+        const std::int64_t steps = end - step < Block::kSteps ? end - step : Block::kSteps;
+        Ahead ahead;
+        const std::byte* next =
+            step + steps < a.steps ? base + a.step_at[step + steps] : base + 2 * a.block_bytes;
+        ahead.at[0] = next;
+        ahead.at[1] = next + a.block_bytes;
+        ahead.lines = (Block::kSteps * Block::kPackedStepBytes + 63) / 64;
+        // With few rows unpacking is a good part of the time: memory must not rest meanwhile.
+        const std::int64_t turns = (parts + (parts <= 2 ? 1 : 0)) * steps;
+        ahead.lines_per_step = (ahead.lines + turns - 1) / turns;
+        for (std::int64_t s = 0; s < steps; ++s) {
+          if (parts <= 2) ahead.step();
+          for (int c = 0; c < 2; ++c) {
+            const std::byte* block = base + c * a.block_bytes;
+            Block::unpack(block + a.header_at[step + s], block + a.step_at[step + s], c,
+                          unpacked + s * Block::kStepBytes);
+          }
+        }
+        for (std::int64_t group = 0; group < groups; ++group) {
+          const std::int64_t rows = a.rows - group * kGroupRows;
+          Block::multiply(rows < kGroupRows ? rows : kGroupRows, unpacked, steps,
+                          a.x + (group * a.steps + step) * Block::kXStepBytes,
+                          sums + group * kGroupRows * kPairColumns, ahead);
+        }
+      }
+      write_sums<V>(a, sums, pair, begin > 0);
+      begin = end;
+    }
+  }
+}
+
+// F(integral_constant R) for parts of `rows`, largest first; f(first row, R).
+template <int kMost, typename F>
+SHOAL_INLINE void split_rows(std::int64_t rows, F&& f) {
+  std::int64_t row = 0;
+  if constexpr (kMost >= 8) {
+    for (; rows - row >= 8; row += 8) f(row, std::integral_constant<int, 8>());
+  }
+  for (; rows - row >= 4; row += 4) f(row, std::integral_constant<int, 4>());
+  if (rows - row >= 2) {
+    f(row, std::integral_constant<int, 2>());
+    row += 2;
+  }
+  if (rows - row >= 1) f(row, std::integral_constant<int, 1>());
+}
+
+template <class V, DType type>
+struct Int8Block {
+  using Codes = typename V::template Codes<type>;
+  static constexpr std::int64_t kSteps = kInt8BlockSteps;
+  static constexpr std::int64_t kStepBytes = int8_step_bytes(Codes::kPlanes);
+  static constexpr std::int64_t kPackedStepBytes = step_bytes(type);
+  static constexpr std::int64_t kXStepBytes = kGroupRows * static_cast<std::int64_t>(sizeof(Q8Block));
+
+  static SHOAL_INLINE void unpack(const std::byte* header, const std::byte* step, int c, std::byte* out) {
+    StepScales<V, type> scales;
+    scales.load(header, step);
+    scales.template shift_down<code_shift<V, type>()>();
+    auto* to = reinterpret_cast<float*>(out + 1024 * Codes::kPlanes) + 16 * c;
+    V::store(to, scales.first);
+    if constexpr (terms_of(type) == Terms::kHalves) V::store(to + 32, scales.second);
+    if constexpr (terms_of(type) == Terms::kMinimum) V::store(to + 32, scales.minimum);
+    unroll<8>([&](auto g) SHOAL_INLINE_LAMBDA {
+      Codes::put(code_group<V, type, g>(step + scale_bytes(type)), out + 512 * c + 64 * g);
+    });
+  }
+
+  static void multiply(std::int64_t rows, const std::byte* unpacked, std::int64_t steps, const std::byte* x,
+                       float* sums, Ahead& ahead) {
+    split_rows<V::kBlockRows>(rows, [&](std::int64_t row, auto count) {
+      V::template multiply<terms_of(type), Codes, count>(
+          unpacked, steps, reinterpret_cast<const Q8Block*>(x) + row, sums + row * kPairColumns, ahead);
+    });
+  }
+};
+
+// R rows x C blocks from one unpacked piece of f32 weights.
+template <class V, int R, int C>
+void f32_multiply(const float* w, std::int64_t steps, const float* x, float* sums, Ahead& ahead) {
+  typename V::F now[R][C];
+  unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+    unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { now[r][c] = V::load_f(sums + r * kPairColumns + 16 * c); });
+  });
+  for (std::int64_t s = 0; s < steps; ++s, x += kGroupRows * kStepInputs) {
+    ahead.step();
+    for (int k = 0; k < kStepInputs; k += 4, w += 4 * kPairColumns) {
+      unroll<4>([&](auto i) SHOAL_INLINE_LAMBDA {
+        typename V::F weights[C];
+        unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { weights[c] = V::load_f(w + i * kPairColumns + 16 * c); });
+        unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+          unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA {
+            now[r][c] = V::fma(weights[c], x + r * kStepInputs + k + i, now[r][c]);
+          });
+        });
+      });
+    }
+  }
+  unroll<R>([&](auto r) SHOAL_INLINE_LAMBDA {
+    unroll<C>([&](auto c) SHOAL_INLINE_LAMBDA { V::store(sums + r * kPairColumns + 16 * c, now[r][c]); });
+  });
+}
+
+template <class V, DType type>
+struct F32Block {
+  static constexpr std::int64_t kSteps = kF32BlockSteps;
+  static constexpr std::int64_t kStepBytes = kF32StepBytes;
+  static constexpr std::int64_t kPackedStepBytes = step_bytes(type);
+  static constexpr std::int64_t kXStepBytes =
+      kGroupRows * kStepInputs * static_cast<std::int64_t>(sizeof(float));
+
+  static SHOAL_INLINE void unpack(const std::byte* header, const std::byte* step, int c, std::byte* out) {
+    auto* to = reinterpret_cast<float*>(out) + 16 * c;
+    for_each_weight<V, type>(header, step, [&](auto k, typename V::F w) SHOAL_INLINE_LAMBDA {
+      V::store(to + k * kPairColumns, w);
+    });
+  }
+
+  static void multiply(std::int64_t rows, const std::byte* unpacked, std::int64_t steps, const std::byte* x,
+                       float* sums, Ahead& ahead) {
+    split_rows<V::kBlockRows>(rows, [&](std::int64_t row, auto count) {
+      for (int c = 0; c < 2; c += V::kBlocks) {
+        f32_multiply<V, count, V::kBlocks>(reinterpret_cast<const float*>(unpacked) + 16 * c, steps,
+                                           reinterpret_cast<const float*>(x) + row * kStepInputs,
+                                           sums + row * kPairColumns + 16 * c, ahead);
+      }
+    });
+  }
+};
+
+// f(block) for the blocks of a range of pairs, C at a time.
+template <int C, typename F>
+SHOAL_INLINE void for_each_block(const PanelArgs& a, F&& f) {
+  for (std::int64_t block = 2 * a.pair_begin; block < 2 * a.pair_end; block += C) f(block);
+}
+
+template <class V, DType type>
+void int8_panel(const PanelArgs& a) {
+  constexpr int C = V::kBlocks;
+  switch (a.rows) {
+    case 1:
+      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 1, C>(a, block); });
+    case 2:
+      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 2, C>(a, block); });
+    case 3:
+      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 3, C>(a, block); });
+    case 4:
+      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 4, C>(a, block); });
+    default:
+      return block_panel<V, Int8Block<V, type>>(a);
+  }
+}
+
+template <class V, DType type>
+void f32_panel(const PanelArgs& a) {
+  constexpr int C = V::kBlocks;
+  if constexpr (scheme_of(type) == Scheme::kNone) {
+    if (a.rows == 1)
+      return for_each_block<C>(a, [&](std::int64_t block) { f32_rows<V, type, 1, C>(a, block); });
+    if (a.rows == 2)
+      return for_each_block<C>(a, [&](std::int64_t block) { f32_rows<V, type, 2, C>(a, block); });
+  }
+  block_panel<V, F32Block<V, type>>(a);
+}
+
+template <class V>
+PanelKernel f32_kernel(DType type) {
+  switch (type) {
+#define SHOAL_CASE(name) \
+  case DType::name:      \
+    return f32_panel<V, DType::name>;
+    SHOAL_PACKED_TYPES(SHOAL_CASE)
+#undef SHOAL_CASE
+    default:
+      return nullptr;
+  }
+}
+
+template <class V>
+PanelKernel int8_kernel(DType type) {
+  switch (type) {
+#define SHOAL_CASE(name) \
+  case DType::name:      \
+    return int8_panel<V, DType::name>;
+    SHOAL_QUANTISED_TYPES(SHOAL_CASE)
+#undef SHOAL_CASE
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace shoal::kernels
