@@ -14,6 +14,8 @@
 #include "cli/bench_serve_load.h"
 #include "cli/cli_model.h"
 #include "cli/cli_report.h"
+#include "cli/real_range.h"
+#include "wire/tls_context.h"
 
 namespace shoal::cli {
 
@@ -36,6 +38,7 @@ struct ServeFlags {
   std::uint64_t seed = 1;
   double deadline = 600;
   std::string api_key;
+  std::string ca_file;
   std::string json;
   bool as_json = false;
 };
@@ -213,6 +216,11 @@ int make_plan(const ServeFlags& flags, LoadPlan& plan) {
   plan.seed = flags.seed;
   plan.deadline = flags.deadline;
   plan.api_key = flags.api_key;
+  if (!flags.ca_file.empty()) {
+    auto trusted = wire::TlsContext::for_client(flags.ca_file);
+    if (!trusted) return complain("bench serve", trusted.error());
+    plan.tls = *std::move(trusted);
+  }
   plan.show_progress = true;
   return 0;
 }
@@ -244,17 +252,17 @@ int run_bench(const ServeFlags& flags) {
 void add_bench_serve(CLI::App& bench, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* serve = bench.add_subcommand("serve", "Latency and throughput of running servers, open loop");
-  serve->add_option("--url", flags->urls, "Servers, taken in turn: http://HOST:PORT[,...]")
+  serve->add_option("--url", flags->urls, "Servers, taken in turn: http[s]://HOST:PORT[,...]")
       ->required()
       ->delimiter(',')
       ->allow_extra_args(false);
   serve->add_option("--rate", flags->rate, "Requests a second, Poisson arrivals")
       ->required()
-      ->check(CLI::Range(1e-3, 1e5));
+      ->check(real_range(1e-3, 1e5));
   CLI::Option* requests = serve->add_option("--requests", flags->requests, "How many requests (100)")
                               ->check(CLI::Range(1, static_cast<int>(kMaxRequests)));
   serve->add_option("--duration", flags->duration, "Seconds of arrivals, instead of --requests")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(real_range(0.1, 1e6))
       ->excludes(requests);
   CLI::Option* prompt_file =
       serve->add_option("--prompt-file", flags->prompt_file,
@@ -272,8 +280,10 @@ void add_bench_serve(CLI::App& bench, int& exit_code) {
   serve->add_option("--seed", flags->seed, "Of arrivals, random prompts and sampling")->capture_default_str();
   serve->add_option("--deadline", flags->deadline, "Seconds after which a request counts as failed")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(real_range(0.1, 1e6));
   serve->add_option("--api-key", flags->api_key, "Sent as Authorization: Bearer KEY");
+  serve->add_option("--ca-file", flags->ca_file,
+                    "PEM file of the certificates to trust for https:// (default: this system's)");
   serve->add_option("--json", flags->json, "Report as JSON, to the file named or instead of the table")
       ->expected(0, 1)
       ->type_name("[FILE]");

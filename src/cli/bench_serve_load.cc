@@ -243,7 +243,7 @@ std::vector<LoadRecord> run_load(const LoadPlan& plan) {
   std::vector<LoadRecord> records(count);
   Tally tally;
   Progress progress(plan.show_progress, count);
-  wire::HttpClient client;  // last: its thread is joined before the records go
+  wire::HttpClient client(plan.tls);  // last: its thread is joined before the records go
   const TimePoint start = now();
 
   std::size_t sent = 0;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct LoadPlan {
   std::uint64_t seed = 1;  // request i samples with seed + i
   double deadline = 600;   // seconds for one request
   std::string api_key;
+  std::shared_ptr<wire::TlsContext> tls;  // of https:// targets; null trusts what this system trusts
   bool show_progress = false;
 };
 

@@ -15,9 +15,11 @@
 #include <thread>
 
 #include "cli/cli_model.h"
+#include "cli/real_range.h"
 #include "core/log.h"
 #include "engine/engine.h"
 #include "serving/service.h"
+#include "wire/tls_context.h"
 
 namespace shoal::cli {
 namespace {
@@ -28,6 +30,8 @@ struct ServeFlags {
   std::uint16_t port = 8000;
   std::string served_name;
   std::string api_key_file;
+  std::string tls_cert;
+  std::string tls_key;
   std::string prefill_chunk = "auto";
   double max_token_gap_ms = 200;
   double drain_seconds = 30;
@@ -99,6 +103,12 @@ Expected<std::int32_t> prefill_chunk_of(const std::string& text) {
   return static_cast<std::int32_t>(value);
 }
 
+// As clients are to know it: "DIR/" and "." have names too.
+std::filesystem::path named(const std::string& model) {
+  const std::filesystem::path path = std::filesystem::absolute(model).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
 std::string default_name(const std::filesystem::path& model) {
   return model.extension() == ".gguf" ? model.stem().string() : model.filename().string();
 }
@@ -119,11 +129,12 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   };
   SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
   SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer(), engine->context()));
+  const std::filesystem::path model = named(flags.model.model);
   auto worker = std::make_unique<serving::Worker>(serving::Worker{
       .engine = std::move(engine),
       .prompts = std::move(prompts),
-      .served_name = flags.served_name.empty() ? default_name(flags.model.model) : flags.served_name,
-      .model_file = std::filesystem::path(flags.model.model).filename().string(),
+      .served_name = flags.served_name.empty() ? default_name(model) : flags.served_name,
+      .model_file = model.filename().string(),
       .created = static_cast<std::int64_t>(std::time(nullptr)),
       .max_choices = std::int64_t{flags.engine.max_sequences} + flags.engine.max_queue,
       // As many as may wait in the engine's queue: one bound on what waits to be read, one on what waits to
@@ -153,6 +164,11 @@ int run_serve(const ServeFlags& flags) {
     if (!keys.ok()) return complain("serve", keys.error());
     options.keys = *std::move(keys);
   }
+  if (!flags.tls_cert.empty()) {
+    auto tls = wire::TlsContext::for_server(flags.tls_cert, flags.tls_key);
+    if (!tls.ok()) return complain("serve", tls.error());
+    options.http.tls = *std::move(tls);
+  }
   auto service = serving::Service::start(std::move(options));
   if (!service.ok()) return complain("serve", service.error());
   auto worker = [&] {
@@ -164,7 +180,8 @@ int run_serve(const ServeFlags& flags) {
   (*service)->set_worker(*std::move(worker));
 
   const bool is_v6 = flags.host.find(':') != std::string::npos;
-  fmt::print("listening on http://{}:{}\n", is_v6 ? "[" + flags.host + "]" : flags.host, (*service)->port());
+  fmt::print("listening on {}://{}:{}\n", flags.tls_cert.empty() ? "http" : "https",
+             is_v6 ? "[" + flags.host + "]" : flags.host, (*service)->port());
   std::fflush(stdout);
 
   int signal = 0;
@@ -223,14 +240,20 @@ void add_serve(CLI::App& app, int& exit_code) {
       ->add_option("--max-token-gap", flags->max_token_gap_ms,
                    "Longest pause in a running stream while a prompt is computed, in ms")
       ->capture_default_str()
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(real_range(1.0, 1e6));
   serve->add_option("--api-key-file", flags->api_key_file,
                     "File with one API key a line; without it everyone may ask");
+  auto* tls_cert = serve->add_option("--tls-cert", flags->tls_cert,
+                                     "PEM file of the certificate and its chain: serves https:// alone");
+  auto* tls_key =
+      serve->add_option("--tls-key", flags->tls_key, "PEM file of its private key, not encrypted");
+  tls_cert->needs(tls_key);
+  tls_key->needs(tls_cert);
   serve
       ->add_option("--drain-seconds", flags->drain_seconds,
                    "After SIGTERM, how long running answers may take to finish")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(real_range(0.0, 86400.0));
   serve->add_option("--log-level", flags->log_level, "debug, info, warn or error")
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));

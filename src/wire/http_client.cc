@@ -16,6 +16,7 @@
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
 
 #include <fmt/format.h>
 
@@ -24,10 +25,12 @@
 #include <charconv>
 #include <future>
 #include <limits>
+#include <mutex>
 #include <thread>
 
 #include "core/clock.h"
 #include "wire/api_error.h"
+#include "wire/tls_context.h"
 
 namespace shoal::wire {
 
@@ -42,7 +45,8 @@ namespace {
 constexpr std::size_t kReadBytes = 16 * 1024;
 
 struct Running {
-  explicit Running(HttpCall c, HttpClient::Callbacks b) : call(std::move(c)), callbacks(std::move(b)) {}
+  Running(HttpCall c, HttpClient::Callbacks b, std::shared_ptr<TlsContext> t)
+      : call(std::move(c)), callbacks(std::move(b)), tls(std::move(t)) {}
 
   // What is left of `patience` under the call's own deadline.
   std::chrono::milliseconds within(std::chrono::milliseconds patience) const {
@@ -52,6 +56,7 @@ struct Running {
 
   const HttpCall call;
   const HttpClient::Callbacks callbacks;
+  const std::shared_ptr<TlsContext> tls;  // null for http://
   const TimePoint begun = now();
 };
 
@@ -104,15 +109,25 @@ asio::awaitable<Status> connect(const Running& running, beast::tcp_stream& strea
   co_return Status();
 }
 
-asio::awaitable<Status> exchange(const Running& running) {
-  const HttpCall& call = running.call;
-  beast::tcp_stream stream(co_await asio::this_coro::executor);
-  Status connected = co_await connect(running, stream);
-  if (!connected.ok()) co_return connected;
+Status no_handshake(const HttpCall& call, SSL* connection, const error_code& error) {
+  const std::string untrusted = untrusted_because(connection);
+  if (!untrusted.empty() && error != beast::error::timeout) {
+    return {ErrorCode::kUnavailable, fmt::format("cannot trust {}: {}", call.url.authority(), untrusted)};
+  }
+  if (is_not_tls(error)) {
+    return {ErrorCode::kUnavailable, fmt::format("{} does not speak TLS: try http://", call.url.authority())};
+  }
+  return failed(call, "cannot agree on TLS with", error);
+}
 
+// stream: a beast::tcp_stream, bare or inside an ssl_stream; connected.
+template <typename Stream>
+asio::awaitable<Status> ask(const Running& running, Stream& stream) {
+  const HttpCall& call = running.call;
+  beast::tcp_stream& lowest = beast::get_lowest_layer(stream);
   error_code error;
   const std::string request = request_text(call);
-  stream.expires_after(running.within(call.idle_timeout));
+  lowest.expires_after(running.within(call.idle_timeout));
   co_await asio::async_write(stream, asio::buffer(request), asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return failed(call, "cannot send to", error);
 
@@ -120,7 +135,7 @@ asio::awaitable<Status> exchange(const Running& running) {
   Fields parser;
   // Beast 1.74 takes "no limit" (boost::none) for a limit below every Content-Length.
   parser.body_limit(std::numeric_limits<std::uint64_t>::max());
-  stream.expires_after(running.within(call.idle_timeout));
+  lowest.expires_after(running.within(call.idle_timeout));
   co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return failed(call, "no answer from", error);
   if (running.callbacks.on_head) running.callbacks.on_head(parser.get().result_int(), headers_of(parser));
@@ -132,7 +147,7 @@ asio::awaitable<Status> exchange(const Running& running) {
   while (!parser.is_done()) {
     parser.get().body().data = bytes.data();
     parser.get().body().size = bytes.size();
-    stream.expires_after(running.within(call.idle_timeout));
+    lowest.expires_after(running.within(call.idle_timeout));
     co_await http::async_read_some(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
     const std::size_t size = bytes.size() - parser.get().body().size;
     if (size > 0 && running.callbacks.on_data && !running.callbacks.on_data({bytes.data(), size})) {
@@ -144,6 +159,27 @@ asio::awaitable<Status> exchange(const Running& running) {
   co_return Status();
 }
 
+// The answer has come or not: no farewell, since each call has a connection of its own.
+asio::awaitable<Status> exchange(const Running& running) {
+  const HttpCall& call = running.call;
+  if (running.tls == nullptr) {
+    beast::tcp_stream stream(co_await asio::this_coro::executor);
+    Status connected = co_await connect(running, stream);
+    if (!connected.ok()) co_return connected;
+    co_return co_await ask(running, stream);
+  }
+  beast::ssl_stream<beast::tcp_stream> stream(co_await asio::this_coro::executor, running.tls->native());
+  Status connected = co_await connect(running, stream.next_layer());
+  if (!connected.ok()) co_return connected;
+  expect_host(stream.native_handle(), call.url.host);
+  error_code error;
+  stream.next_layer().expires_after(running.within(call.connect_timeout));
+  co_await stream.async_handshake(asio::ssl::stream_base::client,
+                                  asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return no_handshake(call, stream.native_handle(), error);
+  co_return co_await ask(running, stream);
+}
+
 asio::awaitable<void> run(std::shared_ptr<Running> running) {
   const Status status = co_await exchange(*running);
   if (running->callbacks.on_end) running->callbacks.on_end(status);
@@ -152,12 +188,26 @@ asio::awaitable<void> run(std::shared_ptr<Running> running) {
 }  // namespace
 
 struct HttpClient::Impl {
+  explicit Impl(std::shared_ptr<TlsContext> given) : tls(std::move(given)) {}
+
+  // For the first https:// call where none was given: reading the system's certificates takes milliseconds.
+  Expected<std::shared_ptr<TlsContext>> trusted() {
+    std::scoped_lock lock(tls_mutex);
+    if (tls == nullptr) {
+      SHOAL_ASSIGN(made, TlsContext::for_client());
+      tls = std::move(made);
+    }
+    return tls;
+  }
+
+  std::mutex tls_mutex;
+  std::shared_ptr<TlsContext> tls;
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard = asio::make_work_guard(context);
   std::thread thread{[this] { context.run(); }};
 };
 
-HttpClient::HttpClient() : impl_(std::make_unique<Impl>()) {}
+HttpClient::HttpClient(std::shared_ptr<TlsContext> tls) : impl_(std::make_unique<Impl>(std::move(tls))) {}
 
 HttpClient::~HttpClient() {
   impl_->context.stop();
@@ -165,7 +215,18 @@ HttpClient::~HttpClient() {
 }
 
 void HttpClient::start(HttpCall call, Callbacks callbacks) {
-  auto running = std::make_shared<Running>(std::move(call), std::move(callbacks));
+  std::shared_ptr<TlsContext> tls;
+  if (call.url.tls) {
+    auto trusted = impl_->trusted();
+    if (!trusted.ok()) {
+      asio::post(impl_->context, [callbacks = std::move(callbacks), error = trusted.error()] {
+        if (callbacks.on_end) callbacks.on_end(error);
+      });
+      return;
+    }
+    tls = *std::move(trusted);
+  }
+  auto running = std::make_shared<Running>(std::move(call), std::move(callbacks), std::move(tls));
   asio::co_spawn(
       impl_->context, [running] { return run(running); },
       [running](std::exception_ptr failure) {
@@ -240,10 +301,17 @@ Expected<Url> Url::parse(std::string_view text) {
     return Status(ErrorCode::kInvalidArgument, fmt::format("'{}' is no URL to ask: {}", text, why));
   };
   std::string_view rest = text;
-  if (rest.starts_with("https://")) return wrong("only http:// is spoken here");
-  if (rest.starts_with("http://")) rest.remove_prefix(7);
-  const std::size_t slash = rest.find('/');
   Url url;
+  if (rest.starts_with("https://")) {
+    url.tls = true;
+    url.port = 443;
+    rest.remove_prefix(8);
+  } else if (rest.starts_with("http://")) {
+    rest.remove_prefix(7);
+  } else if (const auto scheme = rest.find("://"); scheme < rest.find('/')) {
+    return wrong("only http:// and https:// are spoken here");
+  }
+  const std::size_t slash = rest.find('/');
   if (slash != std::string_view::npos) url.path = std::string(rest.substr(slash));
   std::string_view authority = rest.substr(0, slash);
   std::string_view port;

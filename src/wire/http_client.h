@@ -6,7 +6,8 @@
 // Ownership: owns its thread, connections and callbacks. The destructor cuts what still runs, without calling
 //   back, and joins the thread.
 // Invariants: every wait has a deadline; on_end is called once for each call that runs to its end; a new
-//   connection per call, so that calls never wait for each other. Plain HTTP only.
+//   connection per call, so that calls never wait for each other; an https:// server is talked to only when
+//   its certificate is trusted and carries the URL's name.
 
 #pragma once
 
@@ -23,12 +24,15 @@
 
 namespace shoal::wire {
 
+class TlsContext;
+
 struct Url {
+  bool tls = false;  // https://
   std::string host;  // without the brackets of an IPv6 address
   std::uint16_t port = 80;
   std::string path;  // empty or "/..."; with the query
 
-  // "http://host[:port][/path]"; the scheme may be left out.
+  // "http://host[:port][/path]" or "https://..." (port 443); without a scheme it is http.
   static Expected<Url> parse(std::string_view text);
   std::string authority() const;  // "host:port" as the Host header has it
 };
@@ -38,7 +42,7 @@ struct HttpCall {
   std::string method = "GET";
   HeaderList headers;  // besides Host, Content-Length and Connection
   std::string body;
-  std::chrono::milliseconds connect_timeout{5'000};
+  std::chrono::milliseconds connect_timeout{5'000};  // TLS: its handshake has as much again
   // Between two reads of the answer, its head included.
   std::chrono::milliseconds idle_timeout{120'000};
   // From start() to the answer's end.
@@ -60,7 +64,8 @@ class HttpClient {
     std::function<void(const Status& status)> on_end;
   };
 
-  HttpClient();
+  // tls: what https:// servers are measured by (TlsContext::for_client); null trusts what this system trusts.
+  explicit HttpClient(std::shared_ptr<TlsContext> tls = nullptr);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;

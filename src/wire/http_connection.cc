@@ -146,15 +146,15 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, HttpLoop& loo
                                asio::ip::tcp::socket socket, bool refused)
     : shared_(std::move(shared)),
       loop_(loop),
-      socket_(std::move(socket)),
+      socket_(std::move(socket), shared_->options.tls),
       read_timer_(loop.context),
       write_timer_(loop.context),
       answered_(loop.context, asio::steady_timer::time_point::max()),
       refused_(refused) {
   loop_.connections.insert(this);
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  const auto peer = socket_.remote_endpoint(ignored);
+  socket_.tcp().set_option(asio::ip::tcp::no_delay(true), ignored);
+  const auto peer = socket_.tcp().remote_endpoint(ignored);
   if (!ignored) remote_ = fmt::format("{}:{}", peer.address().to_string(), peer.port());
 }
 
@@ -191,8 +191,7 @@ void HttpConnection::drain() {
 void HttpConnection::close() {
   if (!open_) return;
   open_ = false;
-  error_code ignored;
-  socket_.close(ignored);
+  socket_.close();
   read_timer_.cancel();
   write_timer_.cancel();
   answered_.cancel();
@@ -220,7 +219,31 @@ void HttpConnection::disarm_read() {
   read_timer_.cancel();
 }
 
+asio::awaitable<bool> HttpConnection::secure() {
+  if (!socket_.is_tls()) co_return true;
+  arm_read(shared_->options.handshake_deadline);
+  const error_code error = co_await socket_.handshake();
+  disarm_read();
+  if (!open_) co_return false;
+  if (!error) co_return true;
+  log(LogLevel::kInfo, "http.no_tls", "remote={} what={}", remote_, error.message());
+  socket_.drop_tls();
+  if (is_plain_http(error)) {
+    refuse(error_reply(400, "invalid_request_error", "this port speaks HTTPS: begin the URL with https://"),
+           {});
+    arm_read(kLinger);
+    co_await until_answered();
+  }
+  co_return false;
+}
+
 asio::awaitable<void> HttpConnection::serve() {
+  const bool ready = co_await secure();
+  if (!ready) {
+    if (open_) co_await linger();
+    close();
+    co_return;
+  }
   if (refused_) {
     refuse(error_reply(503, "unavailable_error",
                        fmt::format("all {} connections are in use", shared_->options.max_connections),
@@ -435,9 +458,10 @@ void HttpConnection::answered() {
   response_->release();
   response_.reset();
   --shared_->running;
-  // Ends the read that watched the client; bytes it already took stay in buffer_.
-  error_code ignored;
-  socket_.cancel(ignored);
+  // Ends the read that watched the client; bytes it already took stay in buffer_. Under TLS a read that has
+  // just got part of a record goes on for the rest of it: the deadline is for that one.
+  arm_read(last_ ? kLinger : shared_->options.idle_timeout);
+  socket_.cancel();
   answered_.cancel();
 }
 
@@ -458,14 +482,13 @@ asio::awaitable<void> HttpConnection::until_answered() {
 }
 
 asio::awaitable<void> HttpConnection::linger() {
-  error_code error;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  if (error) co_return;
   arm_read(kLinger);
+  error_code error = co_await socket_.end_sending();
+  if (error) co_return;
   buffer_.consume(buffer_.size());
   std::size_t total = 0;
   while (open_ && total < kMaxLingerBytes) {
-    const std::size_t size = co_await socket_.async_read_some(
+    const std::size_t size = co_await socket_.tcp().async_read_some(
         buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return;
     total += size;

@@ -5,8 +5,9 @@
 // Thread-safety: a connection lives on the one thread of its loop; other threads reach it through
 //   ResponseState alone, which posts to that loop.
 // Ownership: kept alive by its reading coroutine, pending writes and armed deadlines; close() ends all three.
-//   Life: [read head -> read body -> handler -> answer sent]* -> linger -> closed. While an answer is under
-//   way a read stays pending: it keeps what the client pipelines and notices at once when the client goes.
+//   Life: handshake (TLS) -> [read head -> read body -> handler -> answer sent]* -> linger -> closed. While
+//   an answer is under way a read stays pending: it keeps what the client pipelines and notices at once when
+//   the client goes.
 
 #pragma once
 
@@ -28,6 +29,7 @@
 
 #include "wire/http_router.h"
 #include "wire/http_server.h"
+#include "wire/http_socket.h"
 #include "wire/response_state.h"
 
 namespace shoal::wire {
@@ -68,6 +70,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   boost::asio::awaitable<void> serve();
+  // False: no TLS came about; what there is to say has been said in plain HTTP.
+  boost::asio::awaitable<bool> secure();
   // False: the connection is to end (an error answer may be under way).
   boost::asio::awaitable<bool> read_request(HttpRequest& request, ResponseState::Traits& traits);
   boost::asio::awaitable<void> until_first_byte(bool first);
@@ -88,7 +92,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   const std::shared_ptr<HttpShared> shared_;
   HttpLoop& loop_;
-  boost::asio::ip::tcp::socket socket_;  // TLS: an ssl::stream around it, here and in http_connection.cc
+  HttpSocket socket_;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer read_timer_;
   boost::asio::steady_timer write_timer_;

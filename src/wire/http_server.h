@@ -5,12 +5,12 @@
 //   > 1.
 // Ownership: owns its threads and connections. ResponseWriters given to handlers may outlive it.
 // Invariants:
-//   1. Every wait on a client has a deadline: idle, header, body, write, linger.
+//   1. Every wait on a client has a deadline: handshake, idle, header, body, write, linger.
 //   2. Everything a client can make the server hold has a bound: connections, header bytes, body bytes (each
 //      and in sum), pipelined bytes, queued output.
 //   3. Pipelined requests are answered in order, one at a time.
 //   4. After a connection ends nothing of it is held but what a handler's ResponseWriter needs to do nothing.
-// Not here: TLS, HTTP/2, compression, multipart.
+// Not here: HTTP/2, compression, multipart.
 
 #pragma once
 
@@ -29,7 +29,13 @@
 
 namespace shoal::wire {
 
+class TlsContext;
+
 struct HttpServerOptions {
+  // Made by TlsContext::for_server; null serves plain HTTP. A client that speaks plain HTTP to TLS is told
+  // so.
+  std::shared_ptr<TlsContext> tls;
+
   int io_threads = 1;
   int max_connections = 1024;  // one more is answered 503 and closed
 
@@ -39,11 +45,12 @@ struct HttpServerOptions {
   // A stream's output not yet taken by the client: 2 MiB is minutes of tokens. Past it the client is cut off.
   std::size_t max_output_backlog = 2 * 1024 * 1024;
 
-  std::chrono::milliseconds idle_timeout{75'000};  // kept-alive connection without a request
+  std::chrono::milliseconds handshake_deadline{10'000};  // TLS: from accept
+  std::chrono::milliseconds idle_timeout{75'000};        // kept-alive connection without a request
   std::chrono::milliseconds header_deadline{
       10'000};  // from accept or a request's first byte to its last header
   std::chrono::milliseconds body_deadline{60'000};
-  // For each write, plus a second per 64 KiB of it: a client that reads nothing is cut off after this.
+  // For each 64 KiB of output: a client that takes less than that in this time is cut off.
   std::chrono::milliseconds write_deadline{30'000};
 
   // Sent as Access-Control-Allow-Origin; empty sends none, and browsers then refuse pages of other origins.

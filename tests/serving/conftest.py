@@ -1,3 +1,6 @@
+import shutil
+import subprocess
+
 import pytest
 
 from server import BINARY, DEMO_MODEL, SMALL_MODEL, Server
@@ -34,3 +37,15 @@ def demo(demo_model):
 def small(small_model):
     with Server(small_model, "--served-model-name", "small") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """A folder with server.pem, which vouches for itself as localhost and 127.0.0.1, and its server.key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl command to make a certificate with")
+    folder = tmp_path_factory.mktemp("certificates")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                    "-keyout", folder / "server.key", "-out", folder / "server.pem"], check=True, capture_output=True)
+    return folder

@@ -1,9 +1,10 @@
-"""Starts and stops `shoal serve` for tests, and talks to it over plain HTTP."""
+"""Starts and stops `shoal serve` for tests, and talks to it over HTTP or HTTPS."""
 import json
 import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -19,9 +20,15 @@ SMALL_MODEL = SHARED / "models/stories260k/stories260K-f32.gguf"
 
 
 class Server:
-    """One `shoal serve` process. Use as a context manager; `stop` returns its exit code."""
+    """One `shoal serve` process. Use as a context manager; `stop` returns its exit code.
 
-    def __init__(self, model, *flags, start_seconds=120):
+    certificates: from the fixture of that name; then it serves HTTPS."""
+
+    def __init__(self, model, *flags, start_seconds=120, certificates=None):
+        self.tls = None
+        if certificates is not None:
+            flags = (*flags, "--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key")
+            self.tls = ssl.create_default_context(cafile=certificates / "server.pem")
         self.log = tempfile.NamedTemporaryFile("w+", prefix="shoal-serve-", suffix=".log")
         self.process = subprocess.Popen(
             [BINARY, "serve", model, "--host", "127.0.0.1", "--port", "0", *map(str, flags)],
@@ -32,7 +39,7 @@ class Server:
     def _wait_until_listening(self, seconds):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            found = re.search(r"^listening on (http://\S+)", self.output(), re.M)
+            found = re.search(r"^listening on (https?://\S+)", self.output(), re.M)
             if found:
                 return found[1]
             if self.process.poll() is not None:
@@ -60,7 +67,8 @@ class Server:
             raise
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return self.tls.wrap_socket(connection, server_hostname="127.0.0.1") if self.tls else connection
 
     def request(self, path, body=None, method=None, headers=None, timeout=120):
         """(status, parsed JSON or text). An error status is an answer, not an exception."""
@@ -68,7 +76,7 @@ class Server:
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json", **(headers or {})},
                                          method=method)
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
+            with urllib.request.urlopen(request, timeout=timeout, context=self.tls) as response:
                 status, raw = response.status, response.read()
         except urllib.error.HTTPError as error:
             status, raw = error.code, error.read()

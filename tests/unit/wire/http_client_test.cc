@@ -159,10 +159,14 @@ TEST(Url, ParsesWhatPeopleWrite) {
   EXPECT_EQ(Url::parse("http://h:81/p?q")->path, "/p?q");
   EXPECT_EQ(Url::parse("http://h:81/p?q")->port, 81);
   EXPECT_EQ(Url::parse("h")->port, 80);
+  EXPECT_FALSE(Url::parse("h")->tls);
+  EXPECT_EQ(Url::parse("https://h/p")->port, 443);
+  EXPECT_TRUE(Url::parse("https://h:8443")->tls);
+  EXPECT_EQ(Url::parse("https://h:8443")->port, 8443);
   EXPECT_EQ(Url::parse("http://[::1]:9")->host, "::1");
   EXPECT_EQ(Url::parse("http://[::1]:9")->authority(), "[::1]:9");
   for (const std::string_view wrong :
-       {"", "http://", "https://h", "h:x", "h:0", "h:70000", "[::1", "[::1]9", "h/a b"}) {
+       {"", "http://", "https://", "ftp://h", "h:x", "h:0", "h:70000", "[::1", "[::1]9", "h/a b"}) {
     EXPECT_FALSE(Url::parse(wrong).ok()) << wrong;
   }
 }
