@@ -15,6 +15,7 @@
 #include "cli/bench_kernel.h"
 #include "cli/bench_machine.h"
 #include "cli/bench_serve.h"
+#include "cli/chat.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
 #include "cli/render.h"
@@ -29,6 +30,7 @@ constexpr int kUsage = 2;
 
 void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_serve(app, exit_code);
+  shoal::cli::add_chat(app, exit_code);
   shoal::cli::add_inspect(app, exit_code);
   shoal::cli::add_tokenize(app, exit_code);
   shoal::cli::add_render(app, exit_code);
