@@ -107,10 +107,6 @@ FormRows converter(Form form, Isa isa) {
 
 // A row below this is converted where it is: handing it over costs as much as 8 Ki elements take.
 constexpr std::int64_t kSerialElements = 8192;
-// Rows that pass over the weights together: their activations, at most 1 MiB, stay in L2 beside the panel.
-// (AMX takes K in passes of its own, and so always kAmxRows.)
-constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-
 template <typename F>
 void run_on(const Context& context, bool parallel, F&& f) {
   if (parallel && context.pool != nullptr) {
@@ -241,17 +237,20 @@ bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, Matrix
 
 namespace {
 
-// As many rows as may pass over the weights at once, then evened out over the passes that takes.
+// Rows that pass over the weights together: those whose activations stay in L2, then evened out over the
+// passes that takes. Never fewer than 64, or reading weights would cost more than the activations (the
+// kernels take such long rows in parts).
 std::int64_t chunk_rows(const Context& context, std::span<const MatmulTarget> targets, std::int64_t rows) {
   static_assert(kMostRows == kAmxRows);
+  constexpr std::int64_t kFewest = 64;
   std::int64_t most = kMostRows;
   for (const MatmulTarget& target : targets) {
     const Matrix& m = target.weights->impl();
     const Form form = choose(m, context, rows).form;
     if (form == Form::kBf16Tiles) continue;
-    most = std::min(most, static_cast<std::int64_t>(kChunkBytes / row_bytes_of(form, m)));
+    most = std::min(most, std::max(kFewest, kPassBytes / static_cast<std::int64_t>(row_bytes_of(form, m))));
   }
-  most = std::max<std::int64_t>(most / 32 * 32, 32);
+  most = most / 32 * 32;
   const std::int64_t passes = (rows + most - 1) / most;
   return ((rows + passes - 1) / passes + 31) / 32 * 32;
 }

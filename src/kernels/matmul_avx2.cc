@@ -31,6 +31,11 @@ struct Avx2 {
     _mm256_storeu_ps(p, v.low);
     _mm256_storeu_ps(p + 8, v.high);
   }
+  static SHOAL_INLINE void stream(float* p, F v) {
+    _mm256_stream_ps(p, v.low);
+    _mm256_stream_ps(p + 8, v.high);
+  }
+  static SHOAL_INLINE void fence_streams() { _mm_sfence(); }
   static SHOAL_INLINE F from_f16(const std::byte* p) {
     const auto* h = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};

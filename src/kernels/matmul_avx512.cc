@@ -29,6 +29,7 @@ struct Avx512Block : Avx512 {
     constexpr int groups = 8 / halves;
     for (std::int64_t s = 0; s < steps; ++s, w += int8_step_bytes(1), x += kGroupRows) {
       ahead.step();
+      ahead.x_step<6>(kGroupRows * sizeof(Q8Block));
       const auto* scales = reinterpret_cast<const float*>(w + 1024);
       unroll<halves>([&](auto half) SHOAL_INLINE_LAMBDA {
         __m512i products[R][2];

@@ -39,6 +39,13 @@ struct Ahead {
   const std::byte* at[2] = {nullptr, nullptr};
   std::int64_t lines = 0;  // left of each
   std::int64_t lines_per_step = 0;
+  const std::byte* x = nullptr;  // of the next group
+
+  template <int lines>
+  SHOAL_INLINE void x_step(std::int64_t bytes) {
+    unroll<lines>([&](auto i) SHOAL_INLINE_LAMBDA { prefetch(x + 64 * i); });
+    x += bytes;
+  }
 
   SHOAL_INLINE void step() {
     const std::int64_t n = lines < lines_per_step ? lines : lines_per_step;
@@ -52,73 +59,167 @@ struct Ahead {
   }
 };
 
-// Rows [row, row + rows) of one pair's sums: written to y, or added where an earlier segment was there.
+// The sums of all rows of a chunk for one pair, [rows][32]: what the segments so far gave together, and the
+// one at hand. Between passes over K the former wait in y. Cleared and folded group by group, while in L1.
 template <class V>
-void write_sums(const PanelArgs& a, const float* sums, std::int64_t pair, bool add) {
-  for (std::int64_t r = 0; r < a.rows; ++r) {
-    for (std::int64_t c = 0; c < 2; ++c) {
-      const std::int64_t column = (2 * pair + c) * kBlockColumns;
-      float* y = a.y + r * a.y_stride + column;
-      const float* from = sums + r * kPairColumns + c * kBlockColumns;
-      if (column + kBlockColumns <= a.columns) {
-        const typename V::F now = V::load_f(from);
-        V::store(y, add ? V::add(V::load_f(y), now) : now);
+class PairSums {
+ public:
+  PairSums(const PanelArgs& a, std::int64_t pair)
+      : a_(a),
+        total_(reinterpret_cast<float*>(a.scratch + kUnpackedBytes)),
+        segment_(total_ + kMostRows * kPairColumns),
+        column_(pair * kPairColumns) {}
+
+  // The first segment adds up where the total of all will be.
+  float* of_segment(std::int64_t row, bool first) { return (first ? total_ : segment_) + row * kPairColumns; }
+
+  static SHOAL_INLINE void clear(float* sums, std::int64_t rows) {
+    for (std::int64_t i = 0; i < rows * kPairColumns; i += kBlockColumns) V::store(sums + i, V::zero_f());
+  }
+  SHOAL_INLINE void fold(std::int64_t row, std::int64_t rows) {
+    float* to = total_ + row * kPairColumns;
+    const float* from = segment_ + row * kPairColumns;
+    for (std::int64_t i = 0; i < rows * kPairColumns; i += kBlockColumns)
+      V::store(to + i, V::add(V::load_f(to + i), V::load_f(from + i)));
+  }
+
+  void load_total() {
+    float* to = total_;
+    for (std::int64_t r = 0; r < a_.rows; ++r, to += kPairColumns) {
+      const float* y = a_.y + r * a_.y_stride + column_;
+      for (std::int64_t i = 0; i < kPairColumns && column_ + i < a_.columns; ++i) to[i] = y[i];
+    }
+  }
+  // last: y is complete.
+  void write_total(bool last) {
+    const float* from = total_;
+    for (std::int64_t r = 0; r < a_.rows; ++r, from += kPairColumns) {
+      float* y = a_.y + r * a_.y_stride + column_;
+      if (column_ + kPairColumns > a_.columns) {
+        for (std::int64_t i = 0; column_ + i < a_.columns; ++i) y[i] = from[i];
+      } else if (last && a_.rows >= kStreamRows && (reinterpret_cast<std::uintptr_t>(y) & 63) == 0) {
+        V::stream(y, V::load_f(from));
+        V::stream(y + kBlockColumns, V::load_f(from + kBlockColumns));
       } else {
-        for (std::int64_t i = 0; column + i < a.columns; ++i) y[i] = add ? y[i] + from[i] : from[i];
+        V::store(y, V::load_f(from));
+        V::store(y + kBlockColumns, V::load_f(from + kBlockColumns));
       }
+    }
+  }
+
+ private:
+  // From this many rows on, y as a whole leaves L2 before it is read: its lines go past the caches, or rows
+  // that lie a power of two apart push each other out before they are full.
+  static constexpr std::int64_t kStreamRows = 48;
+
+  const PanelArgs& a_;
+  float* total_;
+  float* segment_;
+  std::int64_t column_;
+};
+
+// Steps of one pass over K, and the first run in it.
+struct Pass {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t run = 0;
+};
+
+// Where the segment ends that starts at `step` with `run`; `run` moves behind it.
+SHOAL_INLINE std::int64_t segment_end(const PanelArgs& a, std::int64_t step, std::int64_t& run) {
+  while (true) {
+    step += a.runs[run].steps;
+    if (a.runs[run++].ends_segment) return step;
+  }
+}
+
+// Steps [begin, end) of one segment (or of a part of the only one), for all rows of one pair.
+struct Span {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool first = true;       // of the segments
+  bool continues = false;  // what an earlier pass began
+};
+
+// Piece by piece. Block gives kSteps (of a piece), kHeaderBytes, kPieceLines (of its packed bytes),
+// kXStepBytes (of a group of rows), unpack(header, step, block of the pair, out) and multiply(rows, unpacked,
+// steps, x of a group, sums, ahead).
+template <class V, class Block>
+void block_steps(const PanelArgs& a, const Pass& pass, std::int64_t pair, const Span& span,
+                 PairSums<V>& sums) {
+  const std::byte* base = a.blocks + 2 * static_cast<std::size_t>(pair) * a.block_bytes;
+  const std::int64_t parts = (a.rows + V::kBlockRows - 1) / V::kBlockRows;
+  for (std::int64_t step = span.begin; step < span.end; step += Block::kSteps) {
+    const std::int64_t steps = span.end - step < Block::kSteps ? span.end - step : Block::kSteps;
+    const bool pass_goes_on = step + steps < pass.end;
+    // Behind the last piece of a pass comes the next pair's first; where there is none, some lines in vain.
+    const std::byte* next =
+        (pass_goes_on ? base + a.step_at[step + steps] : base + 2 * a.block_bytes + a.step_at[pass.begin]) -
+        Block::kHeaderBytes;
+    Ahead ahead{{next, next + a.block_bytes}, Block::kPieceLines, 0, nullptr};
+    // With few rows unpacking is a good part of the time: memory must not rest meanwhile.
+    const std::int64_t turns = (parts + (parts <= 2 ? 1 : 0)) * steps;
+    ahead.lines_per_step = (ahead.lines + turns - 1) / turns;
+    for (std::int64_t s = 0; s < steps; ++s) {
+      if (parts <= 2) ahead.step();
+      for (int c = 0; c < 2; ++c) {
+        const std::byte* block = base + c * a.block_bytes;
+        Block::unpack(block + a.header_at[step + s], block + a.step_at[step + s], c,
+                      a.scratch + s * Block::kStepBytes);
+      }
+    }
+    for (std::int64_t row = 0; row < a.rows; row += kGroupRows) {
+      const std::int64_t rows = a.rows - row < kGroupRows ? a.rows - row : kGroupRows;
+      const std::byte* x = a.x + (row / kGroupRows * a.steps + step) * Block::kXStepBytes;
+      ahead.x = row + kGroupRows < a.rows
+                    ? x + a.steps * Block::kXStepBytes
+                    : a.x + (pass_goes_on ? step + steps : pass.begin) * Block::kXStepBytes;
+      float* to = sums.of_segment(row, span.first);
+      if (step == span.begin && !span.continues) sums.clear(to, rows);
+      Block::multiply(rows, a.scratch, steps, x, to, ahead);
+      if (step + steps == span.end && !span.first) sums.fold(row, rows);
     }
   }
 }
 
-// Walks a range of pairs piece by piece, a piece never crossing a segment. Block gives kSteps (of a piece),
-// kPackedStepBytes, unpack(header, step, block of the pair, out, index) and multiply(rows, unpacked, steps, x
-// of 8 rows, sums, ahead); XStep: bytes of one step of 8 rows.
+// K in passes whose activations fit beside everything else in L2; in a pass every pair in turn. A pass ends
+// at the end of a segment, or anywhere where all of K is one.
 template <class V, class Block>
 void block_panel(const PanelArgs& a) {
-  std::byte* unpacked = a.scratch;
-  auto* sums = reinterpret_cast<float*>(a.scratch + kUnpackedBytes);
   const std::int64_t groups = (a.rows + kGroupRows - 1) / kGroupRows;
-  const std::int64_t parts = (a.rows + V::kBlockRows - 1) / V::kBlockRows;
-  for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) {
-    const std::byte* base = a.blocks + 2 * static_cast<std::size_t>(pair) * a.block_bytes;
-    std::int64_t begin = 0;
-    for (std::int64_t run = 0; run < a.run_count;) {
-      std::int64_t end = begin;
-      while (true) {
-        end += a.runs[run].steps;
-        if (a.runs[run++].ends_segment) break;
+  std::int64_t fitting = kPassBytes / (groups * Block::kXStepBytes) / Block::kSteps * Block::kSteps;
+  if (fitting < Block::kSteps) fitting = Block::kSteps;
+  std::int64_t runs = 0;
+  const bool one_segment = segment_end(a, 0, runs) == a.steps;
+  for (Pass pass; pass.begin < a.steps; pass.begin = pass.end, pass.run = runs) {
+    runs = pass.run;
+    if (one_segment) {
+      pass.end = a.steps - pass.begin < fitting ? a.steps : pass.begin + fitting;
+    } else {
+      pass.end = segment_end(a, pass.begin, runs);
+      for (std::int64_t run = runs; pass.end < a.steps; runs = run) {
+        const std::int64_t end = segment_end(a, pass.end, run);
+        if (end - pass.begin > fitting) break;
+        pass.end = end;
       }
-      for (std::int64_t i = 0; i < a.rows * kPairColumns; i += kBlockColumns) V::store(sums + i, V::zero_f());
-      for (std::int64_t step = begin; step < end; step += Block::kSteps) {
-        const std::int64_t steps = end - step < Block::kSteps ? end - step : Block::kSteps;
-        Ahead ahead;
-        const std::byte* next =
-            step + steps < a.steps ? base + a.step_at[step + steps] : base + 2 * a.block_bytes;
-        ahead.at[0] = next;
-        ahead.at[1] = next + a.block_bytes;
-        ahead.lines = (Block::kSteps * Block::kPackedStepBytes + 63) / 64;
-        // With few rows unpacking is a good part of the time: memory must not rest meanwhile.
-        const std::int64_t turns = (parts + (parts <= 2 ? 1 : 0)) * steps;
-        ahead.lines_per_step = (ahead.lines + turns - 1) / turns;
-        for (std::int64_t s = 0; s < steps; ++s) {
-          if (parts <= 2) ahead.step();
-          for (int c = 0; c < 2; ++c) {
-            const std::byte* block = base + c * a.block_bytes;
-            Block::unpack(block + a.header_at[step + s], block + a.step_at[step + s], c,
-                          unpacked + s * Block::kStepBytes);
-          }
-        }
-        for (std::int64_t group = 0; group < groups; ++group) {
-          const std::int64_t rows = a.rows - group * kGroupRows;
-          Block::multiply(rows < kGroupRows ? rows : kGroupRows, unpacked, steps,
-                          a.x + (group * a.steps + step) * Block::kXStepBytes,
-                          sums + group * kGroupRows * kPairColumns, ahead);
+    }
+    const bool last = pass.end == a.steps;
+    for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) {
+      PairSums<V> sums(a, pair);
+      if (pass.begin > 0) sums.load_total();
+      if (one_segment) {
+        block_steps<V, Block>(a, pass, pair, {pass.begin, pass.end, true, pass.begin > 0}, sums);
+      } else {
+        for (std::int64_t step = pass.begin, run = pass.run; step < pass.end;) {
+          const std::int64_t end = segment_end(a, step, run);
+          block_steps<V, Block>(a, pass, pair, {step, end, step == 0, false}, sums);
+          step = end;
         }
       }
-      write_sums<V>(a, sums, pair, begin > 0);
-      begin = end;
+      sums.write_total(last);
     }
   }
+  V::fence_streams();
 }
 
 // F(integral_constant R) for parts of `rows`, largest first; f(first row, R).
@@ -141,7 +242,8 @@ struct Int8Block {
   using Codes = typename V::template Codes<type>;
   static constexpr std::int64_t kSteps = kInt8BlockSteps;
   static constexpr std::int64_t kStepBytes = int8_step_bytes(Codes::kPlanes);
-  static constexpr std::int64_t kPackedStepBytes = step_bytes(type);
+  static constexpr std::int64_t kHeaderBytes = header_bytes(type);
+  static constexpr std::int64_t kPieceLines = (kSteps * step_bytes(type) + kHeaderBytes) / 64 + 1;
   static constexpr std::int64_t kXStepBytes = kGroupRows * static_cast<std::int64_t>(sizeof(Q8Block));
 
   static SHOAL_INLINE void unpack(const std::byte* header, const std::byte* step, int c, std::byte* out) {
@@ -196,7 +298,8 @@ template <class V, DType type>
 struct F32Block {
   static constexpr std::int64_t kSteps = kF32BlockSteps;
   static constexpr std::int64_t kStepBytes = kF32StepBytes;
-  static constexpr std::int64_t kPackedStepBytes = step_bytes(type);
+  static constexpr std::int64_t kHeaderBytes = header_bytes(type);
+  static constexpr std::int64_t kPieceLines = (kSteps * step_bytes(type) + kHeaderBytes) / 64 + 1;
   static constexpr std::int64_t kXStepBytes =
       kGroupRows * kStepInputs * static_cast<std::int64_t>(sizeof(float));
 

@@ -129,12 +129,14 @@ inline constexpr std::int64_t kAmxRows = 256;
 inline constexpr std::int64_t kAmxScratchBytes = 2 * 16384 + kAmxRows / 32 * 4096;
 PanelKernel amx_kernel(DType type);
 
-// Vector kernels: a piece of a pair's weights taken apart (kUnpackedBytes of it, in L1), and the sums of all
-// rows of a chunk for that pair.
+// Vector kernels: a piece of a pair's weights taken apart (kUnpackedBytes of it, in L1), and twice the sums
+// of all rows of a chunk for that pair.
 inline constexpr std::int64_t kUnpackedBytes = 18432;
 inline constexpr std::int64_t kMostRows = 256;
-inline constexpr std::int64_t kScratchBytes = kAmxScratchBytes > kUnpackedBytes + kMostRows* kPairColumns * 4
-                                                  ? kAmxScratchBytes
-                                                  : kUnpackedBytes + kMostRows* kPairColumns * 4;
+inline constexpr std::int64_t kBlockScratchBytes = kUnpackedBytes + 2 * kMostRows * kPairColumns * 4;
+inline constexpr std::int64_t kScratchBytes =
+    kAmxScratchBytes > kBlockScratchBytes ? kAmxScratchBytes : kBlockScratchBytes;
+// Activations of one pass over K: half of L2.
+inline constexpr std::int64_t kPassBytes = std::int64_t{1} << 20;
 
 }  // namespace shoal::kernels

@@ -21,6 +21,8 @@ struct Avx512 {
   static SHOAL_INLINE F zero_f() { return _mm512_setzero_ps(); }
   static SHOAL_INLINE F load_f(const void* p) { return _mm512_loadu_ps(p); }
   static SHOAL_INLINE void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static SHOAL_INLINE void stream(float* p, F v) { _mm512_stream_ps(p, v); }
+  static SHOAL_INLINE void fence_streams() { _mm_sfence(); }
   static SHOAL_INLINE F from_f16(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
