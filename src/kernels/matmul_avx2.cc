@@ -140,7 +140,7 @@ struct Planes {
 };
 
 struct Avx2Block : Avx2 {
-  static constexpr int kDirectRows = 4;
+  static constexpr int kDirectRows = 2;
   static constexpr int kBlockRows = 4;
 
   // Pair products of codes of b bits are at most 2 (2^b - 1) 127, so 8, 4 and 2 of them fit for 4, 5 and 6

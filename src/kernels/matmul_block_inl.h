@@ -222,19 +222,17 @@ void block_panel(const PanelArgs& a) {
   V::fence_streams();
 }
 
-// F(integral_constant R) for parts of `rows`, largest first; f(first row, R).
+// f(first row, R) for parts of `rows`, R a constant. Seven rows cost more in parts than all eight: the
+// group has room for the one that is not there, and nobody reads its sums.
 template <int kMost, typename F>
 SHOAL_INLINE void split_rows(std::int64_t rows, F&& f) {
   std::int64_t row = 0;
-  if constexpr (kMost >= 8) {
-    for (; rows - row >= 8; row += 8) f(row, std::integral_constant<int, 8>());
+  if constexpr (kMost == 8) {
+    if (rows > 6) return f(row, std::integral_constant<int, 8>());
   }
-  for (; rows - row >= 4; row += 4) f(row, std::integral_constant<int, 4>());
-  if (rows - row >= 2) {
-    f(row, std::integral_constant<int, 2>());
-    row += 2;
-  }
-  if (rows - row >= 1) f(row, std::integral_constant<int, 1>());
+  for (; rows - row > 2; row += 4) f(row, std::integral_constant<int, 4>());
+  if (rows - row == 2) f(row, std::integral_constant<int, 2>());
+  if (rows - row == 1) f(row, std::integral_constant<int, 1>());
 }
 
 template <class V, DType type>
@@ -322,37 +320,32 @@ struct F32Block {
   }
 };
 
-// f(block) for the blocks of a range of pairs, C at a time.
-template <int C, typename F>
-SHOAL_INLINE void for_each_block(const PanelArgs& a, F&& f) {
-  for (std::int64_t block = 2 * a.pair_begin; block < 2 * a.pair_end; block += C) f(block);
+// Few rows: each pair straight from the packed bytes.
+template <class V, DType type, int R>
+void int8_direct(const PanelArgs& a) {
+  for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) int8_rows<V, type, R, 2>(a, 2 * pair);
+}
+template <class V, DType type, int R>
+void f32_direct(const PanelArgs& a) {
+  for (std::int64_t pair = a.pair_begin; pair < a.pair_end; ++pair) f32_rows<V, type, R, 2>(a, 2 * pair);
 }
 
 template <class V, DType type>
 void int8_panel(const PanelArgs& a) {
-  constexpr int C = V::kBlocks;
-  switch (a.rows) {
-    case 1:
-      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 1, C>(a, block); });
-    case 2:
-      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 2, C>(a, block); });
-    case 3:
-      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 3, C>(a, block); });
-    case 4:
-      return for_each_block<C>(a, [&](std::int64_t block) { int8_rows<V, type, 4, C>(a, block); });
-    default:
-      return block_panel<V, Int8Block<V, type>>(a);
+  if (a.rows == 1) return int8_direct<V, type, 1>(a);
+  if (a.rows == 2) return int8_direct<V, type, 2>(a);
+  if constexpr (V::kDirectRows >= 4) {
+    if (a.rows == 3) return int8_direct<V, type, 3>(a);
+    if (a.rows == 4) return int8_direct<V, type, 4>(a);
   }
+  block_panel<V, Int8Block<V, type>>(a);
 }
 
 template <class V, DType type>
 void f32_panel(const PanelArgs& a) {
-  constexpr int C = V::kBlocks;
   if constexpr (scheme_of(type) == Scheme::kNone) {
-    if (a.rows == 1)
-      return for_each_block<C>(a, [&](std::int64_t block) { f32_rows<V, type, 1, C>(a, block); });
-    if (a.rows == 2)
-      return for_each_block<C>(a, [&](std::int64_t block) { f32_rows<V, type, 2, C>(a, block); });
+    if (a.rows == 1) return f32_direct<V, type, 1>(a);
+    if (a.rows == 2) return f32_direct<V, type, 2>(a);
   }
   block_panel<V, F32Block<V, type>>(a);
 }
