@@ -313,16 +313,22 @@ void fold_pages(const AttentionBlock& block, std::int32_t page_begin, std::int32
   // pages ahead do equally well. Into L1, whose fills are 16 at a time, it was 18 GB/s at two pages and less
   // at eight.
   constexpr int kAhead = 4;
-  auto tile = [&](const std::byte* slab, std::int32_t page) {
-    const auto slot = static_cast<std::size_t>(block.slots[page]);
+  auto tile = [&](const KvPages& run, const std::byte* slab, std::int32_t page) {
+    const auto slot = static_cast<std::size_t>(run.slots[page]);
     return reinterpret_cast<const T*>(slab + slot * block.tile_bytes);
   };
   for (std::int32_t page = page_begin; page < page_end; ++page) {
-    const T* k = tile(block.k_slab, page);
-    const T* v = tile(block.v_slab, page);
-    const bool ahead = page + kAhead < block.page_end;
-    const T* k_ahead = ahead ? tile(block.k_slab, page + kAhead) : nullptr;
-    const T* v_ahead = ahead ? tile(block.v_slab, page + kAhead) : nullptr;
+    const T* k = tile(block.pages, block.pages.k_slab, page);
+    const T* v = tile(block.pages, block.pages.v_slab, page);
+    const T* k_ahead = nullptr;
+    const T* v_ahead = nullptr;
+    const KvPages& run = page + kAhead < block.pages.end ? block.pages : block.after;
+    const std::int32_t ahead =
+        page + kAhead < block.pages.end ? page + kAhead : run.begin + page + kAhead - block.pages.end;
+    if (ahead < run.end) {
+      k_ahead = tile(run, run.k_slab, ahead);
+      v_ahead = tile(run, run.v_slab, ahead);
+    }
     for (int row = 0; row < block.rows;) {
       row += with_rows<kRows>(block.rows - row, [&](auto count) {
         fold_page<V, T, count()>(block, row, page, k, v, k_ahead, v_ahead, state);

@@ -47,6 +47,9 @@ struct VecAvx2 {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
   }
+  static F clamp_exponent(F x) { return min(set(kExponentMax - 1), max(set(kExponentMin), x)); }
+  static F fraction(F x) { return sub(x, _mm256_floor_ps(x)); }
+  static F scale_by_floor(F x, F n) { return scale(x, _mm256_floor_ps(n)); }
 
   static Mask mask(std::uint32_t bits) {
     const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);

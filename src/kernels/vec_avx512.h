@@ -45,6 +45,12 @@ struct VecAvx512 {
   static F sqrt(F a) { return _mm512_sqrt_ps(a); }
   static F round(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F scale(F x, F n) { return _mm512_scalef_ps(x, n); }
+  static F clamp_exponent(F x) { return x; }
+  static F fraction(F x) {
+    constexpr int kFromFloor = 0x09;  // no exceptions
+    return _mm512_reduce_ps(x, kFromFloor);
+  }
+  static F scale_by_floor(F x, F n) { return _mm512_scalef_ps(x, n); }
 
   static Mask mask(std::uint32_t bits) { return static_cast<Mask>(bits); }
   static Mask less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }

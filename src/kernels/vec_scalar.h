@@ -8,7 +8,10 @@
 //   2. max(a, b) and min(a, b) give b where either is NaN: write the value that may be NaN second to keep it,
 //      first to drop it.
 //   3. reduce_* add lanes in one fixed order.
-//   4. prefetch asks for a line in L2.
+//   4. clamp_exponent keeps x where scale_by_floor(p, x) = p * 2^floor(x) takes it; fraction(x) = x -
+//   floor(x). The
+//      vector types have them. NaN passes all three.
+//   5. prefetch asks for a line in L2.
 
 #pragma once
 
