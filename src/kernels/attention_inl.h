@@ -294,12 +294,12 @@ struct RowCount {
   constexpr int operator()() const { return R; }
 };
 
-// f(RowCount<n>) with the most rows <= `rows` that has code of its own: 8, 4, 3, 2 or 1 (each costs some 6
-// KiB of code and seconds of compile time). Gives n.
+// f(RowCount<n>) with the most rows <= `rows` that has code of its own (each costs some 6 KiB of code): every
+// number, because rows that need two turns widen keys and values twice. Gives n.
 template <int kMost, typename F>
 inline int with_rows(int rows, F&& f) {
   if constexpr (kMost > 1) {
-    if (rows < kMost) return with_rows<(kMost > 4 ? 4 : kMost - 1)>(rows, f);
+    if (rows < kMost) return with_rows<kMost - 1>(rows, f);
   }
   f(RowCount<kMost>{});
   return kMost;
