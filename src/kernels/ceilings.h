@@ -43,7 +43,7 @@ struct Ceilings {
 Expected<Ceilings> measure_ceilings(const Context& context, std::size_t read_bytes = 0);
 
 // Which compute ceiling bounds products with `rows` rows of activations and weights of `type`: the fastest
-// instruction that the chosen path could use ("amx bf16", "int8 dot", "bf16 dot", "f32 fma").
+// instruction that the chosen path could use ("amx bf16", "int8 dot", "f32 fma").
 const Ceiling& ceiling_of(const Ceilings& ceilings, DType type, std::int64_t rows);
 
 }  // namespace shoal::kernels

@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "kernels/unroll_inl.h"
 #endif
 
 namespace shoal::kernels {
@@ -10,14 +12,14 @@ namespace shoal::kernels {
 double rate_bf16_avx512bf16(std::int64_t rounds) {
   constexpr int kChains = 20;
   __m512 sums[kChains];
-  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA { sums[i] = _mm512_setzero_ps(); });
   const auto x = (__m512bh)_mm512_set1_epi16(0x3580);  // 2^-20
   for (std::int64_t round = 0; round < rounds; ++round) {
-#pragma GCC unroll 20
-    for (__m512& sum : sums) {
+    unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA {
+      __m512& sum = sums[i];
       sum = _mm512_dpbf16_ps(sum, x, x);
       asm volatile("" : "+v"(sum));
-    }
+    });
   }
   return 2.0 * 32 * kChains * static_cast<double>(rounds);
 }

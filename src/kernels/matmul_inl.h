@@ -11,28 +11,13 @@
 
 #pragma once
 
-#include <utility>
-
 #include "kernels/matmul_kernels.h"
+#include "kernels/unroll_inl.h"
 
 namespace shoal::kernels {
 
-#define SHOAL_INLINE inline __attribute__((always_inline))
-// Behind a lambda's parameters. Left to itself the compiler makes calls of some, with vectors through memory.
-#define SHOAL_INLINE_LAMBDA __attribute__((always_inline))
-
 // Where loads of packed weights run ahead: 1 to 2 KiB is best here, 4 KiB and more are worse.
 inline constexpr std::int64_t kPrefetchAhead = 1536;
-
-template <typename F, int... kIndex>
-SHOAL_INLINE void unroll_indices(F&& f, std::integer_sequence<int, kIndex...>) {
-  (f(std::integral_constant<int, kIndex>()), ...);
-}
-// f(integral_constant 0), ... f(integral_constant n - 1).
-template <int n, typename F>
-SHOAL_INLINE void unroll(F&& f) {
-  unroll_indices(f, std::make_integer_sequence<int, n>());
-}
 
 constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
 
