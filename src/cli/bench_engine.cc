@@ -47,6 +47,7 @@ struct Report {
   kernels::Ceilings before;
   kernels::Ceilings after;
   double weight_gb = 0;
+  double kv_gb_per_step = 0;  // read by a decode step of the batch, on average
   std::vector<Run> runs;
   std::vector<std::string> kernels;
 };
@@ -64,6 +65,11 @@ class EngineBench {
     SHOAL_TRY(sequences_.reset(flags_.batch, tokens_each()));
     for (std::int32_t s = 0; s < flags_.batch; ++s) append(s, flags_.depth, LogitsOf::kNone);
     return {};
+  }
+
+  double kv_gb_per_step() const {
+    const std::int64_t middle = std::int64_t{flags_.depth} + flags_.prompt + flags_.generate / 2;
+    return static_cast<double>(flags_.batch * sequences_.kv_bytes_read(middle)) / 1e9;
   }
 
   Run measure() {
@@ -144,6 +150,7 @@ void print_json(const BenchFlags& flags, const OpenModel& open, const Report& re
                           {"params",
                            {{"model", flags.model.model},
                             {"weight_gb", report.weight_gb},
+                            {"kv_gb_per_step", report.kv_gb_per_step},
                             {"prompt", flags.prompt},
                             {"generate", flags.generate},
                             {"batch", flags.batch},
@@ -170,14 +177,15 @@ void print_text(const BenchFlags& flags, const OpenModel& open, const Report& re
   const double drift = drift_of(report.before, report.after);
   fmt::print("Drift of the ceilings during the run: {:.1f} %{}\n", 100 * drift,
              drift > 0.1 ? ", too much to trust the figures" : "");
-  fmt::print("weights {:.2f} GB, {} threads, batch {}, depth {}\n", report.weight_gb, open.threads(),
-             flags.batch, flags.depth);
+  fmt::print("weights {:.2f} GB, {:.3f} GB of KV read a step, {} threads, batch {}, depth {}\n",
+             report.weight_gb, report.kv_gb_per_step, open.threads(), flags.batch, flags.depth);
   fmt::print("prefill {:8.2f} tokens/s [{:.2f} .. {:.2f}] of {}-token prompts\n", prefill.median,
              prefill.least, prefill.most, flags.prompt);
-  // Each step of the batch reads all weights once.
-  const double gb = decode.median / flags.batch * report.weight_gb;
+  // Each step of the batch reads all weights once, and each sequence's keys and values.
+  const double gb = decode.median / flags.batch * (report.weight_gb + report.kv_gb_per_step);
   fmt::print(
-      "decode  {:8.2f} tokens/s [{:.2f} .. {:.2f}], {:.1f} GB/s of weights ({:.0f} % of the ceiling)\n",
+      "decode  {:8.2f} tokens/s [{:.2f} .. {:.2f}], {:.1f} GB/s of weights and KV ({:.0f} % of the "
+      "ceiling)\n",
       decode.median, decode.least, decode.most, gb, 100 * gb / report.before.read.together);
 }
 
@@ -189,6 +197,7 @@ int run_bench(const BenchFlags& flags) {
   Report report;
   report.machine = machine_facts();
   report.weight_gb = static_cast<double>((*open)->model().weight_bytes()) / 1e9;
+  report.kv_gb_per_step = bench.kv_gb_per_step();
   report.kernels = (*open)->model().kernel_report();
   bench.measure();  // warms caches, scratch and pages
   auto before = kernels::measure_ceilings((*open)->context());

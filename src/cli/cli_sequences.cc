@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,16 @@ Status Sequences::reset(std::int32_t count, std::int64_t tokens) {
     buffers_.push_back(std::move(buffer));
   }
   return {};
+}
+
+std::int64_t Sequences::kv_bytes_read(std::int64_t context) const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    const std::int64_t window = model_.kv_groups()[i].window;
+    const std::int64_t tokens = window > 0 ? std::min(context + 1, window) : context + 1;
+    bytes += tokens * static_cast<std::int64_t>(pools_[i].layout.page_bytes()) / kPageTokens;
+  }
+  return bytes;
 }
 
 void Sequences::run(std::span<const SequenceWork> work, MatrixView<float> logits) {

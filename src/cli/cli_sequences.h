@@ -39,6 +39,9 @@ class Sequences {
   // Appends the tokens of every item; a sequence appears once. logits: one row for each row asked for, in
   // order.
   void run(std::span<const SequenceWork> work, MatrixView<float> logits);
+  // Bytes of keys and values that a token reads with `context` tokens before it: all layers, their windows
+  // counted.
+  std::int64_t kv_bytes_read(std::int64_t context) const;
   // Takes back the tokens from `length` on.
   void truncate(std::int32_t sequence, std::int32_t length) {
     lengths_[static_cast<std::size_t>(sequence)] = length;
