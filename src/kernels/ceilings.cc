@@ -188,12 +188,16 @@ Expected<Ceilings> measure_ceilings(const Context& context, std::size_t read_byt
 const Ceiling& ceiling_of(const Ceilings& ceilings, DType type, std::int64_t rows) {
   const bool half = type == DType::kBF16;
   const bool coded = is_quantised(type);
-  const Ceiling* ceiling = nullptr;
-  // A tile has 16 rows: with fewer, the vector units' products are the faster instruction. (bf16 weights go
-  // through f32 there: VDPBF16PS has half the rate.)
-  if ((half || coded) && rows >= 16) ceiling = ceilings.find("amx bf16");
-  if (ceiling == nullptr && coded) ceiling = ceilings.find("int8 dot");
-  if (ceiling == nullptr) ceiling = ceilings.find("f32 fma");
+  const Ceiling* ceiling = ceilings.find("f32 fma");
+  const auto consider = [&](bool applies, const char* name) {
+    const Ceiling* other = applies ? ceilings.find(name) : nullptr;
+    if (other != nullptr && other->together > ceiling->together) ceiling = other;
+  };
+  consider(coded, "int8 dot");
+  // Not always the faster one: VDPBF16PS starts every second cycle on some servers, FMA twice a cycle.
+  consider(half, "bf16 dot");
+  // A tile has 16 rows.
+  consider((half || coded) && rows >= 16, "amx bf16");
   assert(ceiling != nullptr);
   return *ceiling;
 }
