@@ -37,7 +37,7 @@ TEST(Ceilings, ChoosesTheFastestInstructionOfAPath) {
   ceilings.compute = {{"f32 fma", {1}, 1}, {"int8 dot", {4}, 4}, {"bf16 dot", {2}, 2}, {"amx bf16", {9}, 9}};
   EXPECT_EQ(ceiling_of(ceilings, DType::kQ8_0, 1).name, "int8 dot");
   EXPECT_EQ(ceiling_of(ceilings, DType::kQ4_K, 512).name, "amx bf16");
-  EXPECT_EQ(ceiling_of(ceilings, DType::kBF16, 1).name, "f32 fma");
+  EXPECT_EQ(ceiling_of(ceilings, DType::kBF16, 1).name, "bf16 dot");
   EXPECT_EQ(ceiling_of(ceilings, DType::kBF16, 16).name, "amx bf16");
   EXPECT_EQ(ceiling_of(ceilings, DType::kF32, 512).name, "f32 fma");
   ceilings.compute.resize(1);
