@@ -13,7 +13,8 @@
 namespace shoal {
 
 Expected<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not blocking: a named pipe would wait here for somebody to write. Regular files do not care.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
     return Status(code, fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/in_quotes.h"
 #include "tokenizer/merge_table.h"
 #include "tokenizer/pretokenizers.h"
 #include "tokenizer/regex_split.h"
@@ -88,8 +89,8 @@ class ByteLevelModel final : public TextModel {
     for (const std::string& merge : spec.merges) {
       const std::size_t space = merge.empty() ? std::string::npos : merge.find(' ', 1);
       const auto bad = [&](std::string_view why) {
-        return Status(ErrorCode::kCorrupt, spec.source + ": merge " + std::to_string(rank) + ", '" +
-                                               merge.substr(0, 60) + "', " + std::string(why));
+        return Status(ErrorCode::kCorrupt, spec.source + ": merge " + std::to_string(rank) + ", " +
+                                               in_quotes(merge, 60) + ", " + std::string(why));
       };
       if (space == std::string::npos || space + 1 == merge.size())
         return bad("is not two tokens and a space");
@@ -163,8 +164,8 @@ class GgufTokenizer final : public Tokenizer {
       add_bos_ = spec.add_bos.value_or(true);
       model_ = std::make_unique<SentencePieceModel>(vocabulary_, space_prefix_);
     } else {
-      return Status(ErrorCode::kUnsupported, spec.source + ": unknown tokenizer model '" +
-                                                 spec.model.substr(0, 40) + "'; known: gpt2, llama");
+      return Status(ErrorCode::kUnsupported, spec.source + ": unknown tokenizer model " +
+                                                 in_quotes(spec.model) + "; known: gpt2, llama");
     }
     add_eos_ = spec.add_eos.value_or(false);
     if (add_bos_ && !bos()) return missing(spec, "add_bos_token", "bos_token_id");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/in_quotes.h"
 #include "tokenizer/utf8.h"
 
 namespace shoal::tokenizer {
@@ -15,7 +16,7 @@ Expected<HfBpe> HfBpe::parse(JsonElement model, std::string_view source, bool by
   // Files older than the field are BPE where they have merges.
   const std::string type = json_string(model, "type", json_has(model, "merges") ? "BPE" : "");
   if (type != "BPE") {
-    return hf_unsupported(source, "model '" + type.substr(0, 40) + "' is not supported; known: BPE");
+    return hf_unsupported(source, "model " + in_quotes(type) + " is not supported; known: BPE");
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!json_string(model, affix).empty()) return hf_unsupported(source, std::string("BPE with ") + affix);
@@ -29,7 +30,7 @@ Expected<HfBpe> HfBpe::parse(JsonElement model, std::string_view source, bool by
   SHOAL_TRY(bpe.read_merges(model, source));
   if (const std::string unknown = json_string(model, "unk_token"); !unknown.empty()) {
     const auto id = bpe.find(unknown);
-    if (!id) return hf_corrupt(source, "unk_token '" + unknown.substr(0, 40) + "' is not in the vocabulary");
+    if (!id) return hf_corrupt(source, "unk_token " + in_quotes(unknown) + " is not in the vocabulary");
     bpe.unknown_ = *id;
   }
   bpe.make_byte_tables();
@@ -48,11 +49,10 @@ Status HfBpe::read_vocabulary(JsonElement model, std::string_view source) {
   for (const auto& [name, value] : vocabulary) {
     std::int64_t id = -1;
     if (value.get(id) || id < 0 || id > std::numeric_limits<TokenId>::max()) {
-      return hf_corrupt(source, "token '" + std::string(name.substr(0, 40)) + "' has no valid id");
+      return hf_corrupt(source, "token " + in_quotes(name) + " has no valid id");
     }
     if (!ids_.emplace(name, static_cast<TokenId>(id)).second) {
-      return hf_corrupt(source,
-                        "token '" + std::string(name.substr(0, 40)) + "' stands in the vocabulary twice");
+      return hf_corrupt(source, "token " + in_quotes(name) + " stands in the vocabulary twice");
     }
   }
   if (ids_.empty()) return hf_corrupt(source, "the vocabulary has no tokens");
@@ -79,9 +79,8 @@ Status HfBpe::read_merges(JsonElement model, std::string_view source) {
     const auto left_id = find(left), right_id = find(right);
     const auto result = find(std::string(left) + std::string(right));
     if (!left_id || !right_id || !result) {
-      return hf_corrupt(source, "merge " + std::to_string(rank) + ", '" + std::string(left.substr(0, 40)) +
-                                    " " + std::string(right.substr(0, 40)) +
-                                    "', names a token that is not in the vocabulary");
+      return hf_corrupt(source, "merge " + std::to_string(rank) + ", " + in_quotes(left) + " and " +
+                                    in_quotes(right) + ", names a token that is not in the vocabulary");
     }
     merges_.add(*left_id, *right_id, rank++, *result);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/in_quotes.h"
 
 namespace shoal::tokenizer {
 namespace {
@@ -77,8 +78,8 @@ Status HfDecoder::add(JsonElement element, std::string_view source, int depth) {
                       scheme == "never" ? std::size_t{0} : std::size_t{1}, fused});
   } else {
     return hf_unsupported(source,
-                          "decoder '" + type.substr(0, 40) +
-                              "' is not supported; known: Sequence, ByteLevel, Replace, ByteFallback, Fuse, "
+                          "decoder " + in_quotes(type) +
+                              " is not supported; known: Sequence, ByteLevel, Replace, ByteFallback, Fuse, "
                               "Strip, Metaspace");
   }
   return {};

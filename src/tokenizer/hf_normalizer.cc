@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tokenizer/in_quotes.h"
 #include "tokenizer/unicode_nfc.h"
 
 namespace shoal::tokenizer {
@@ -46,8 +47,8 @@ Status HfNormalizer::add(JsonElement element, std::string_view source, int depth
       steps_.push_back({Kind::kReplaceRegex, "", json_string(element, "content"), std::move(regex)});
     }
   } else {
-    return hf_unsupported(source, "normalizer '" + type.substr(0, 40) +
-                                      "' is not supported; known: Sequence, Prepend, Replace, NFC, Strip");
+    return hf_unsupported(source, "normalizer " + in_quotes(type) +
+                                      " is not supported; known: Sequence, Prepend, Replace, NFC, Strip");
   }
   return {};
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tokenizer/in_quotes.h"
+
 namespace shoal::tokenizer {
 namespace {
 
@@ -32,8 +34,7 @@ Expected<HfPretokenizer> HfPretokenizer::parse(JsonElement element, std::string_
 
 Status HfPretokenizer::add(JsonElement element, std::string_view source, int depth) {
   const std::string type = json_string(element, "type");
-  if (byte_level_)
-    return hf_unsupported(source, "pre-tokenizer '" + type.substr(0, 40) + "' after ByteLevel");
+  if (byte_level_) return hf_unsupported(source, "pre-tokenizer " + in_quotes(type) + " after ByteLevel");
   if (type == "Sequence" && depth < kMaxDepth) {
     simdjson::dom::array parts;
     if (element["pretokenizers"].get(parts)) return hf_corrupt(source, "pre_tokenizer Sequence has no list");
@@ -59,8 +60,8 @@ Status HfPretokenizer::add(JsonElement element, std::string_view source, int dep
     return {};
   }
   return hf_unsupported(source,
-                        "pre-tokenizer '" + type.substr(0, 40) +
-                            "' is not supported; known: Sequence, Split, ByteLevel, Metaspace, Digits");
+                        "pre-tokenizer " + in_quotes(type) +
+                            " is not supported; known: Sequence, Split, ByteLevel, Metaspace, Digits");
 }
 
 Status HfPretokenizer::add_split(JsonElement element, std::string_view source) {
@@ -86,8 +87,7 @@ Status HfPretokenizer::add_split(JsonElement element, std::string_view source) {
     if (behavior == name) step.behavior = value, known = true;
   }
   if (!known)
-    return hf_unsupported(source,
-                          "pre-tokenizer Split has the unknown behavior '" + behavior.substr(0, 40) + "'");
+    return hf_unsupported(source, "pre-tokenizer Split has the unknown behavior " + in_quotes(behavior));
   step.invert = json_bool(element, "invert", false);
   steps_.push_back(std::move(step));
   return {};
@@ -105,7 +105,7 @@ Status HfPretokenizer::add_metaspace(JsonElement element, std::string_view sourc
   } else if (scheme == "first") {
     step.prepend = Prepend::kFirst;
   } else if (scheme != "never") {
-    return hf_unsupported(source, "Metaspace has the unknown prepend_scheme '" + scheme.substr(0, 40) + "'");
+    return hf_unsupported(source, "Metaspace has the unknown prepend_scheme " + in_quotes(scheme));
   }
   steps_.push_back(std::move(step));
   return {};

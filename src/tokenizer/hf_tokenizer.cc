@@ -11,6 +11,7 @@
 #include "tokenizer/hf_json.h"
 #include "tokenizer/hf_normalizer.h"
 #include "tokenizer/hf_pretokenizer.h"
+#include "tokenizer/in_quotes.h"
 #include "tokenizer/utf8.h"
 
 namespace shoal::tokenizer {
@@ -179,8 +180,8 @@ class HfTokenizer final : public Tokenizer {
     const std::string type = json_string(processor, "type");
     if (type == "ByteLevel") return {};  // moves offsets only
     if (type != "TemplateProcessing") {
-      return hf_unsupported(source, "post-processor '" + type.substr(0, 40) +
-                                        "' is not supported; known: Sequence, ByteLevel, TemplateProcessing");
+      return hf_unsupported(source, "post-processor " + in_quotes(type) +
+                                        " is not supported; known: Sequence, ByteLevel, TemplateProcessing");
     }
     simdjson::dom::array items;
     if (processor["single"].get(items)) return hf_corrupt(source, "TemplateProcessing has no single");
@@ -194,8 +195,8 @@ class HfTokenizer final : public Tokenizer {
       const std::string name = json_string(special, "id");
       simdjson::dom::array ids;
       if (processor["special_tokens"].at_key(name)["ids"].get(ids)) {
-        return hf_corrupt(
-            source, "TemplateProcessing says nothing about its special token '" + name.substr(0, 40) + "'");
+        return hf_corrupt(source,
+                          "TemplateProcessing says nothing about its special token " + in_quotes(name));
       }
       for (const JsonElement element : ids) {
         std::int64_t id = -1;

@@ -20,8 +20,8 @@ namespace shoal::tokenizer::jinja {
 
 struct Limits {
   // Evaluated nodes and loop turns, and one more per 256 bytes of text made. A long conversation of 1,000
-  // messages takes about 500,000; 20 million are about a second.
-  std::uint64_t steps = 20'000'000;
+  // messages takes about 500,000; 2 million are 0.3 to 1.2 seconds.
+  std::uint64_t steps = 2'000'000;
   // All texts and containers alive at one time, in bytes.
   std::size_t live_bytes = std::size_t{512} << 20;
   // One text, or the output, in bytes.

@@ -4,6 +4,8 @@
 #include <array>
 #include <span>
 
+#include "tokenizer/in_quotes.h"
+
 namespace shoal::tokenizer {
 namespace {
 
@@ -174,7 +176,7 @@ Expected<PreTokenizer> find_pretokenizer(std::string_view name) {
     if (std::find(family.names.begin(), family.names.end(), name) != family.names.end()) return family.pre;
   }
   return Status(ErrorCode::kUnsupported,
-                "unknown pre-tokenizer '" + std::string(name.substr(0, 80)) + "'; known: " + known_names());
+                "unknown pre-tokenizer " + in_quotes(name, 80) + "; known: " + known_names());
 }
 
 }  // namespace shoal::tokenizer

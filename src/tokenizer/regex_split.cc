@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "tokenizer/in_quotes.h"
+
 namespace shoal::tokenizer {
 namespace {
 
@@ -96,8 +98,8 @@ Expected<Regex> Regex::compile(std::string_view pattern) {
   code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &error, &offset, nullptr));
   if (!code->code) {
-    return Status(ErrorCode::kInvalidArgument, "pre-tokenizer pattern '" + std::string(pattern) +
-                                                   "' does not compile: " + pcre2_message(error));
+    return Status(ErrorCode::kInvalidArgument, "pre-tokenizer pattern " + in_quotes(pattern, 400) +
+                                                   " does not compile: " + pcre2_message(error));
   }
   // Without JIT (an architecture PCRE2 has none for) the interpreter does the same, slower.
   (void)pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
@@ -116,8 +118,8 @@ Expected<bool> Regex::find(std::string_view text, std::size_t from, Match& match
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = run(PCRE2_NO_JIT);
   if (rc == PCRE2_ERROR_NOMATCH) return false;
   if (rc < 0) {
-    return Status(ErrorCode::kExhausted, "pre-tokenizer pattern '" + code_->pattern +
-                                             "' failed on a text of " + std::to_string(text.size()) +
+    return Status(ErrorCode::kExhausted, "pre-tokenizer pattern " + in_quotes(code_->pattern, 400) +
+                                             " failed on a text of " + std::to_string(text.size()) +
                                              " bytes: " + pcre2_message(rc));
   }
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(space.data.get());

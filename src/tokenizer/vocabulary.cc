@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tokenizer/generation_ends.h"
+#include "tokenizer/in_quotes.h"
 
 namespace shoal::tokenizer {
 namespace {
@@ -22,13 +23,6 @@ constexpr std::string_view kVisibleNames[] = {"<|channel|>", "<|message|>", "<|s
 
 Status corrupt(const VocabularySpec& spec, std::string what) {
   return Status(ErrorCode::kCorrupt, spec.source + ": " + std::move(what));
-}
-
-// Fit for an error message: at most 40 bytes, printable.
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text.substr(0, 40)) out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  return out + "'";
 }
 
 int hex_digit(char c) {
@@ -96,7 +90,7 @@ Status Vocabulary::index_tokens(const VocabularySpec& spec) {
     if (name.empty()) name = "[EMPTY_" + std::to_string(id) + "]";
     const auto [at, fresh] = index_.emplace(name, id);
     if (!fresh) {
-      return corrupt(spec, "token " + quoted(name) + " stands in the vocabulary twice, as " +
+      return corrupt(spec, "token " + in_quotes(name) + " stands in the vocabulary twice, as " +
                                std::to_string(at->second) + " and " + std::to_string(id));
     }
   }
@@ -127,7 +121,7 @@ Status Vocabulary::set_kinds(const VocabularySpec& spec) {
         break;
       case TokenType::kByte:
         if (!is_byte_name((*tokens_)[i])) {
-          return corrupt(spec, "token " + std::to_string(i) + ", " + quoted((*tokens_)[i]) +
+          return corrupt(spec, "token " + std::to_string(i) + ", " + in_quotes((*tokens_)[i]) +
                                    ", is of type byte but not named like <0x0A>");
         }
         kinds_[i] = kByte;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -21,6 +24,15 @@ TEST(MappedFile, ShowsTheFilesBytes) {
   ASSERT_TRUE(file.ok());
   ASSERT_EQ(file->bytes().size(), 10U);
   EXPECT_EQ(std::memcmp(file->bytes().data(), "some bytes", 10), 0);
+}
+
+TEST(MappedFile, RefusesANamedPipeWithoutWaiting) {
+  const auto path = std::filesystem::temp_directory_path() / ("shoal-pipe-" + std::to_string(::getpid()));
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto file = MappedFile::open(path);
+  std::filesystem::remove(path);
+  ASSERT_FALSE(file.ok());
+  EXPECT_TRUE(file.error().message().ends_with("not a regular file"));
 }
 
 TEST(MappedFile, MayBeDroppedAndReadAgain) {
