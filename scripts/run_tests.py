@@ -2,13 +2,16 @@
 """Runs the parts of the test suite one after the other and prints what each took. Called by ./test."""
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal" / "venv"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
+VENV = CACHE / "venv"
+NODE = CACHE / "node"  # tests/serving/test_node_clients.py looks here
 # The official client and the test runner for tests that need Python; nothing here is part of the product.
 PYTHON_PACKAGES = ["openai==3.57.0", "pytest==9.2.0"]
 FUZZ_SECONDS = 3600  # for each target
@@ -42,14 +45,36 @@ def demo_model():
     return True
 
 
+def has_python_tools():
+    return (VENV / "bin" / "pytest").exists()
+
+
 def python_tools():
+    """The parts that need them say `skipped` without, so a machine without a package index passes."""
     python = VENV / "bin" / "python"
-    if not python.exists() and not run([sys.executable, "-m", "venv", VENV]):
-        return False
-    return run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON_PACKAGES])
+    made = python.exists() or run([sys.executable, "-m", "venv", VENV])
+    if not (made and run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYTHON_PACKAGES])):
+        print("  the Python packages could not be installed: " +
+              ("those of an earlier run are used" if has_python_tools() else "the parts that need them will be skipped"))
+    return True
+
+
+def node_tools():
+    """The clients for Node, as tests/serving/node/package.json pins them; their tests say `skipped` without."""
+    if shutil.which("npm") is None:
+        print("  there is no npm: the tests of clients for Node will be skipped")
+        return True
+    NODE.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "tests/serving/node/package.json", NODE / "package.json")
+    if not run(["npm", "install", "--prefix", NODE, "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]):
+        print("  the clients for Node could not be installed: their tests will be skipped")
+    return True
 
 
 def pytest(*arguments):
+    if not has_python_tools():
+        print("  skipped: pytest is not installed (python_tools)")
+        return True
     environment = dict(os.environ, SHOAL_BINARY=str(ROOT / "build/release/shoal"))
     return run([VENV / "bin" / "python", "-m", "pytest", "-q", "-rs", *arguments], env=environment)
 
@@ -92,6 +117,7 @@ PARTS = {
     "unit": unit,
     "demo_model": demo_model,
     "python_tools": python_tools,
+    "node_tools": node_tools,
     "oracle": oracle,
     "serving": serving,
     "sanitizers": sanitizers,

@@ -6,20 +6,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cli/chat_conversation.h"
-#include "cli/chat_server.h"
-#include "cli/chat_terminal.h"
+#include "cli/chat_dialogue.h"
 #include "cli/cli_model.h"
 #include "cli/real_range.h"
 #include "wire/tls_context.h"
@@ -38,261 +34,6 @@ struct ChatFlags {
   bool lines = false;
   bool stats = false;
 };
-
-constexpr std::string_view kHelp =
-    "/clear             forget what has been said\n"
-    "/system [TEXT]     show or set the system prompt; /system - removes it\n"
-    "/model [NAME|N]    list the server's models, or talk to another one\n"
-    "/set [NAME [VALUE]] show, set or unset temperature, max_tokens, seed, ...\n"
-    "/retry             ask the last question again\n"
-    "/save FILE         write the conversation as JSON; /load FILE goes on with one\n"
-    "/exit              leave (also Ctrl-D)\n"
-    "Ctrl-C stops an answer. A message that begins with // is sent with one slash.\n";
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const auto begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
-
-std::string statistics(const ChatAnswer& answer) {
-  return fmt::format("[{}{} tokens, {:.1f} tokens/s, first after {:.2f} s{}]", answer.counted ? "" : "about ",
-                     answer.tokens, answer.tokens_per_second(), answer.first_seconds,
-                     answer.finish_reason == "length" ? ", cut at the length allowed" : "");
-}
-
-// One conversation with one server. What it prints goes to the terminal, or through a pipe to standard output
-// (answers alone) and standard error.
-class Chat {
- public:
-  Chat(ChatServer server, ChatConversation conversation, std::unique_ptr<Terminal> terminal, bool stats)
-      : server_(std::move(server)),
-        conversation_(std::move(conversation)),
-        terminal_(std::move(terminal)),
-        stats_(stats || terminal_ != nullptr) {}
-
-  int run_terminal();
-  int run_lines(std::istream& in);
-  int run_once(std::string message);
-
- private:
-  enum class Next { kGoOn, kFailed, kLeave };
-
-  Next take(std::string_view line);
-  Next command(std::string_view name, std::string_view rest);
-  Next ask(std::string message);
-  Next answer();
-  void show(ChatServer::Piece kind, std::string_view text);
-  Next choose_model(std::string_view wanted);
-  Next set(std::string_view rest);
-  Next change_system(std::string_view rest);
-
-  Next fail(std::string_view why);
-  void note(std::string_view text);
-  Next report(const Status& status, std::string_view done);
-
-  ChatServer server_;
-  ChatConversation conversation_;
-  std::unique_ptr<Terminal> terminal_;
-  const bool stats_;
-  std::string failed_message_;  // for /retry
-  bool reasoning_ = false;      // what was shown last
-};
-
-// ---- output
-
-Chat::Next Chat::fail(std::string_view why) {
-  if (terminal_) {
-    terminal_->say(fmt::format("! {}\n", printable(why)));
-  } else {
-    fmt::print(stderr, "shoal chat: {}\n", why);
-  }
-  return Next::kFailed;
-}
-
-void Chat::note(std::string_view text) {
-  if (terminal_) {
-    terminal_->say_dim(printable(text));
-    terminal_->say("\n");
-  } else {
-    fmt::print(stderr, "{}\n", text);
-  }
-}
-
-Chat::Next Chat::report(const Status& status, std::string_view done) {
-  if (!status.ok()) return fail(status.message());
-  note(done);
-  return Next::kGoOn;
-}
-
-void Chat::show(ChatServer::Piece kind, std::string_view text) {
-  const bool reasoning = kind == ChatServer::Piece::kReasoning;
-  if (!terminal_) {
-    // A pipe gets the answer itself, as it is.
-    if (!reasoning) std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-    return;
-  }
-  if (reasoning_ && !reasoning) terminal_->say("\n\n");
-  reasoning_ = reasoning;
-  reasoning ? terminal_->say_dim(printable(text)) : terminal_->say(printable(text));
-}
-
-// ---- asking
-
-Chat::Next Chat::ask(std::string message) {
-  failed_message_ = message;
-  conversation_.say(std::move(message));
-  return answer();
-}
-
-Chat::Next Chat::answer() {
-  reasoning_ = false;
-  const int stop_fd = terminal_ ? terminal_->stop_fd() : -1;
-  ChatAnswer answer = server_.ask(
-      conversation_.request(), [this](ChatServer::Piece kind, std::string_view text) { show(kind, text); },
-      stop_fd);
-  const bool leave = terminal_ && terminal_->take_signals();
-  if (!answer.text.empty() || terminal_) show(ChatServer::Piece::kText, "\n");
-  const bool stopped = answer.status.code() == ErrorCode::kCancelled;
-  if (!answer.status.ok() && (!stopped || answer.text.empty())) {
-    conversation_.take_back();
-    if (leave) return Next::kLeave;
-    if (!stopped) return fail(answer.status.message() + (terminal_ ? "; /retry asks again" : ""));
-    note("[stopped before the first word; not kept]");
-    return Next::kGoOn;
-  }
-  conversation_.answered(std::move(answer.text));
-  if (leave) return Next::kLeave;
-  if (stopped) {
-    note("[stopped; what there is of it is kept]");
-  } else if (stats_) {
-    note(statistics(answer));
-  }
-  return Next::kGoOn;
-}
-
-// ---- commands
-
-Chat::Next Chat::take(std::string_view line) {
-  if (!line.starts_with('/')) return ask(std::string(line));
-  if (line.starts_with("//")) return ask(std::string(line.substr(1)));
-  const std::size_t end = std::min(line.find_first_of(" \t\n"), line.size());
-  return command(line.substr(1, end - 1), trimmed(line.substr(end)));
-}
-
-Chat::Next Chat::command(std::string_view name, std::string_view rest) {
-  if (name == "exit" || name == "quit" || name == "bye") return Next::kLeave;
-  if (name == "help" || name == "?") {
-    terminal_ ? terminal_->say(kHelp) : note(kHelp);
-    return Next::kGoOn;
-  }
-  if (name == "clear") {
-    conversation_.clear();
-    failed_message_.clear();
-    return report({}, "[forgotten; the system prompt and settings stay]");
-  }
-  if (name == "retry") {
-    if (conversation_.take_back_answer()) return answer();
-    if (failed_message_.empty()) return fail("there is nothing to ask again");
-    return ask(failed_message_);
-  }
-  if (name == "system") return change_system(rest);
-  if (name == "model") return choose_model(rest);
-  if (name == "set") return set(rest);
-  if (name == "save" || name == "load") {
-    const std::string file(rest);
-    if (file.empty()) return fail(fmt::format("/{} needs a file", name));
-    if (name == "save") return report(conversation_.save(file), "[saved to " + file + "]");
-    const Status loaded = conversation_.load(file);
-    failed_message_.clear();
-    return report(loaded, fmt::format("[{} messages]", conversation_.size()));
-  }
-  return fail(fmt::format("there is no /{}; /help lists the commands", name));
-}
-
-Chat::Next Chat::change_system(std::string_view rest) {
-  if (rest.empty())
-    return report({}, conversation_.system.empty() ? "[no system prompt]" : conversation_.system);
-  conversation_.system = rest == "-" ? "" : std::string(rest);
-  return report({}, "[from the next message on]");
-}
-
-Chat::Next Chat::choose_model(std::string_view wanted) {
-  const auto models = server_.models();
-  if (!models.ok()) {
-    if (wanted.empty()) return fail(models.error().message());
-    conversation_.model = std::string(wanted);  // a server without a list may have it all the same
-    return report({}, fmt::format("[talking to {}; the server lists no models]", wanted));
-  }
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
-  const bool is_number = error == std::errc() && end == wanted.data() + wanted.size();
-  if (std::find(models->begin(), models->end(), wanted) != models->end()) {
-    conversation_.model = std::string(wanted);
-  } else if (!wanted.empty() && is_number && number >= 1 && number <= models->size()) {
-    conversation_.model = (*models)[number - 1];
-  } else if (!wanted.empty()) {
-    return fail(fmt::format("the server lists no model '{}'; /model shows what it has", wanted));
-  } else {
-    for (std::size_t i = 0; i < models->size(); ++i) {
-      note(fmt::format("{} {} {}", (*models)[i] == conversation_.model ? "*" : " ", i + 1, (*models)[i]));
-    }
-    return Next::kGoOn;
-  }
-  return report({}, fmt::format("[talking to {}]", conversation_.model));
-}
-
-Chat::Next Chat::set(std::string_view rest) {
-  const std::size_t end = std::min(rest.find_first_of(" \t="), rest.size());
-  const std::string_view name = rest.substr(0, end);
-  const std::string_view value = end < rest.size() ? trimmed(rest.substr(end + 1)) : std::string_view();
-  if (name.empty()) {
-    std::string all;
-    for (const auto& [known, number] : conversation_.settings()) all += fmt::format("{}={} ", known, number);
-    return report({},
-                  all.empty() ? "[nothing set; there are " + ChatConversation::known_settings() + "]" : all);
-  }
-  if (value.empty()) {
-    conversation_.unset(name);
-    return report({}, fmt::format("[{} is the server's affair]", name));
-  }
-  return report(conversation_.set(name, value), fmt::format("[{} is {}]", name, value));
-}
-
-// ---- the three ways to run
-
-int Chat::run_terminal() {
-  note(fmt::format("{} at {}. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.",
-                   conversation_.model.empty() ? "A model" : conversation_.model, server_.name()));
-  for (;;) {
-    const auto line = terminal_->read_line("> ");
-    if (!line) return 0;
-    const std::string_view text = trimmed(*line);
-    if (!text.empty() && take(text) == Next::kLeave) return 0;
-  }
-}
-
-int Chat::run_lines(std::istream& in) {
-  for (std::string line; std::getline(in, line);) {
-    if (!simdjson::validate_utf8(line.data(), line.size())) {
-      fail("standard input is not UTF-8");
-      return 1;
-    }
-    const std::string_view text = trimmed(line);
-    if (text.empty()) continue;
-    const Next next = take(text);
-    if (next == Next::kLeave) return 0;
-    // What follows would go on with an answer that is missing.
-    if (next == Next::kFailed) return 1;
-  }
-  return 0;
-}
-
-int Chat::run_once(std::string message) { return ask(std::move(message)) == Next::kFailed ? 1 : 0; }
-
-// ---- start
 
 // The first line that is neither empty nor a comment, as in the file that `serve --api-key-file` reads.
 Expected<std::string> key_from(const std::string& file) {
@@ -392,7 +133,7 @@ int run_chat(const ChatFlags& flags) {
     conversation.model = flags.model;
   }
   const bool interactive = terminal != nullptr;
-  Chat chat(*std::move(server), std::move(conversation), std::move(terminal), flags.stats);
+  ChatDialogue chat(*std::move(server), std::move(conversation), std::move(terminal), flags.stats);
   if (interactive) return chat.run_terminal();
   return flags.lines ? chat.run_lines(std::cin) : chat.run_once(std::move(message));
 }

@@ -20,10 +20,17 @@ def demo_model():
 
 
 @pytest.fixture(scope="session")
-def small_model():
-    if not SMALL_MODEL.exists():
-        pytest.skip(f"{SMALL_MODEL} is absent (SHOAL_SHARED)")
-    return SMALL_MODEL
+def small_folder(tmp_path_factory):
+    """A model of 1.4 million random weights with a chat template, as a Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("small") / "micro"
+    subprocess.run([BINARY, "synth", "llama-micro", folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_model(request):
+    """The smallest trained model; without it one of random weights, which the tests of the server do as well with."""
+    return SMALL_MODEL if SMALL_MODEL.exists() else request.getfixturevalue("small_folder")
 
 
 @pytest.fixture(scope="session")

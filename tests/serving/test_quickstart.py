@@ -1,0 +1,46 @@
+"""./quickstart as a person runs it: in a terminal, ended with Ctrl-C."""
+import fcntl
+import os
+import pty
+import select
+import socket
+import subprocess
+import termios
+import time
+
+import pytest
+
+from server import BINARY, ROOT
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def is_open(port):
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.skipif(BINARY != ROOT / "build/release/shoal", reason="quickstart builds and runs build/release/shoal")
+def test_ctrl_c_ends_quickstart_and_its_server(small_folder):
+    port = free_port()
+    master, slave = pty.openpty()
+    process = subprocess.Popen([ROOT / "quickstart", "--model", small_folder, "--port", str(port)], stdin=slave, stdout=slave, stderr=slave,
+                               start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    seen, deadline = "", time.monotonic() + 600
+    try:
+        while "Ctrl-C stops the server" not in seen:
+            assert select.select([master], [], [], max(0, deadline - time.monotonic()))[0], seen
+            seen += os.read(master, 65536).decode("utf-8", "replace")
+        assert is_open(port)
+        os.write(master, b"\x03")
+        assert process.wait(60) == 130
+        assert not is_open(port), "the server is gone too"
+    finally:
+        if process.poll() is None:
+            process.terminate()  # its own trap stops the server
+            process.wait(60)
+        os.close(master)
+        os.close(slave)
