@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "cli/real_range.h"
 #include "core/log.h"
 #include "engine/engine.h"
+#include "formats/generation_config.h"
 #include "serving/service.h"
 #include "wire/tls_context.h"
 
@@ -32,6 +34,7 @@ struct ServeFlags {
   std::string api_key_file;
   std::string tls_cert;
   std::string tls_key;
+  std::string generation_config = "auto";
   std::string prefill_chunk = "auto";
   double max_token_gap_ms = 200;
   double drain_seconds = 30;
@@ -113,7 +116,24 @@ std::string default_name(const std::filesystem::path& model) {
   return model.extension() == ".gguf" ? model.stem().string() : model.filename().string();
 }
 
+// What the model's makers recommend, within what a request could ask for. Recommending no sampling is
+// recommending the likeliest token.
+Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
+  wire::SamplingFields fields;
+  if (flags.generation_config != "auto") return fields;
+  SHOAL_ASSIGN(makers, formats::read_generation_defaults(flags.model.model));
+  fields.temperature = std::min(makers.temperature.value_or(fields.temperature), 2.0);
+  if (makers.do_sample == false) fields.temperature = 0;
+  fields.top_p = std::max(makers.top_p.value_or(fields.top_p), 1e-6);
+  fields.top_k = makers.top_k.value_or(fields.top_k);
+  fields.min_p = makers.min_p.value_or(fields.min_p);
+  fields.repetition_penalty =
+      std::clamp(makers.repetition_penalty.value_or(fields.repetition_penalty), 1e-3, 10.0);
+  return fields;
+}
+
 Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) {
+  SHOAL_ASSIGN(defaults, sampling_defaults(flags));
   ProgressLine line("Loading");
   engine::EngineOptions options = flags.engine;
   options.model = flags.model.model;
@@ -136,6 +156,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
       .served_name = flags.served_name.empty() ? default_name(model) : flags.served_name,
       .model_file = model.filename().string(),
       .created = static_cast<std::int64_t>(std::time(nullptr)),
+      .sampling_defaults = defaults,
       .max_choices = std::int64_t{flags.engine.max_sequences} + flags.engine.max_queue,
       // As many as may wait in the engine's queue: one bound on what waits to be read, one on what waits to
       // run.
@@ -151,6 +172,9 @@ void report_start(const serving::Worker& worker) {
       "name={} architecture={} parameters={} weights_mib={} kv_mib={} context={} threads={} fingerprint={}",
       worker.served_name, description.architecture, description.parameters, engine.weight_bytes() >> 20,
       engine.kv_bytes() >> 20, engine.context(), engine.threads(), description.fingerprint);
+  const wire::SamplingFields& sampling = worker.sampling_defaults;
+  log(LogLevel::kInfo, "sampling.defaults", "temperature={} top_p={} top_k={} min_p={} repetition_penalty={}",
+      sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p, sampling.repetition_penalty);
   for (const std::string& line : engine.kernel_report()) log(LogLevel::kInfo, "model.kernels", "{}", line);
 }
 
@@ -213,6 +237,12 @@ void add_serve(CLI::App& app, int& exit_code) {
   serve->add_option("--port", flags->port, "Port to listen on; 0 takes a free one")->capture_default_str();
   serve->add_option("--served-model-name", flags->served_name,
                     "What clients call the model; default: the file's name");
+  serve
+      ->add_option(
+          "--generation-config", flags->generation_config,
+          "Sampling fields that requests leave out: auto, as the model's makers recommend; none, as OpenAI's")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "none"}));
   serve
       ->add_option("--ctx", flags->engine.context,
                    "Longest prompt plus answer in tokens; default: what the model was made for")

@@ -1,7 +1,10 @@
-// What a model's makers recommend for sampling: generation_config.json of a Hugging Face folder.
+// What a model's makers recommend for sampling: generation_config.json of a Hugging Face folder, or the
+// general.sampling keys of a GGUF file.
 //
 // Thread-safety: a value and a pure function.
 // Errors: kCorrupt for a file that is no JSON object or has a field out of range.
+// Left out of GGUF's keys: penalties, which mean a window of the last tokens there, and samplers that are not
+//   built here.
 
 #pragma once
 
@@ -26,7 +29,7 @@ struct GenerationDefaults {
   std::vector<std::int32_t> eos_token_ids;
 };
 
-// model: as Checkpoint::open. A GGUF file and a folder without generation_config.json have no defaults.
+// model: as Checkpoint::open. A file or folder without such keys, or that does not exist, has no defaults.
 Expected<GenerationDefaults> read_generation_defaults(const std::filesystem::path& model);
 
 }  // namespace shoal::formats

@@ -40,6 +40,12 @@ nlohmann::ordered_json server_info(const Worker& worker) {
   info["parameters"] = model.parameters;
   info["context_length"] = engine.context();
   info["vocabulary"] = model.vocabulary;
+  const wire::SamplingFields& defaults = worker.sampling_defaults;
+  info["default_sampling"] = {{"temperature", defaults.temperature},
+                              {"top_p", defaults.top_p},
+                              {"top_k", defaults.top_k},
+                              {"min_p", defaults.min_p},
+                              {"repetition_penalty", defaults.repetition_penalty}};
   info["threads"] = engine.threads();
   info["weight_bytes"] = engine.weight_bytes();
   info["kv_bytes"] = engine.kv_bytes();
@@ -97,9 +103,13 @@ void handle_abort(Worker& worker, const wire::HttpRequest& request, const wire::
     return response->respond(
         wire::error_reply(wire::field_error("rid", "must name a request, or abort_all must be true")));
   }
+  // Asked first: what is accepted from here on is not meant.
+  const std::uint64_t last = worker.text->last_posted();
+  if (all) worker.sessions->abort_unread(last);
   // By the client's own name, else by an answer's id.
-  const int cancelled = all ? worker.engine->cancel_all()
-                            : static_cast<int>(worker.sessions->abort(rid) || worker.engine->cancel(rid));
+  const int cancelled =
+      all ? worker.engine->cancel_all()
+          : static_cast<int>(worker.sessions->abort(rid, last) || worker.engine->cancel(rid));
   response->respond(200, "application/json", fmt::format(R"({{"cancelled":{}}})", cancelled));
 }
 

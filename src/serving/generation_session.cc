@@ -37,22 +37,31 @@ void GenerationSession::start(engine::Engine& engine, SessionRegistry& registry,
                               Options options) {
   std::shared_ptr<GenerationSession> session(
       new GenerationSession(engine, registry, std::move(response), std::move(format), std::move(options)));
-  const std::string& rid = session->options_.rid;
-  if (!rid.empty()) {
-    // Under the mutex: an abort may come as soon as the name is known.
-    const std::lock_guard lock(session->mutex_);
-    session->named_ = registry.add(rid, session);
-    if (!session->named_) {
-      session->response_->respond(wire::error_reply(
-          Status(ErrorCode::kInvalidArgument, "a request named " + rid + " is running already", "rid")));
-      return;
-    }
+  if (const Status refused = session->enter(); !refused.ok()) {
+    session->response_->respond(wire::error_reply(refused));
+    return;
   }
   // Weak: the response owns the callback, and the session owns the response.
   session->response_->on_disconnect([weak = session->weak_from_this()] {
     if (const auto self = weak.lock()) self->cancel();
   });
   session->submit_all(std::move(prompts));
+}
+
+Status GenerationSession::enter() {
+  // Under the mutex: an abort may come as soon as the name is known.
+  const std::lock_guard lock(mutex_);
+  const std::string& rid = options_.rid;
+  switch (registry_.admit(rid, options_.number, weak_from_this())) {
+    case SessionRegistry::Admission::kAdmitted:
+      named_ = !rid.empty();
+      return {};
+    case SessionRegistry::Admission::kNameTaken:
+      return {ErrorCode::kInvalidArgument, "a request named " + rid + " is running already", "rid"};
+    case SessionRegistry::Admission::kAborted:
+      break;
+  }
+  return {ErrorCode::kCancelled, "the request was aborted before it was read"};
 }
 
 void GenerationSession::submit_all(std::vector<SessionPrompt> prompts) {
@@ -136,7 +145,8 @@ void GenerationSession::handle(std::size_t prompt, engine::OutputEvent& event) {
       prompt * static_cast<std::size_t>(choices_per_prompt_) + static_cast<std::size_t>(event.choice);
   Choice& choice = choices_[index];
   if (!event.prompt_logprobs.empty()) {
-    prompts_[prompt].echo_logprobs = logprobs_of(first_tokens_[prompt], event.prompt_logprobs);
+    prompts_[prompt].echo_logprobs =
+        logprobs_of(first_tokens_[prompt], event.prompt_logprobs, prompts_[prompt].echo);
   }
   if (!choice.begun) {
     choice.begun = true;
@@ -144,7 +154,7 @@ void GenerationSession::handle(std::size_t prompt, engine::OutputEvent& event) {
     if (options_.echo) {
       if (options_.logprobs && prompts_[prompt].echo_logprobs.empty()) {
         prompts_[prompt].echo_logprobs =
-            logprobs_of(first_tokens_[prompt], {});  // a prompt of one token has no score
+            logprobs_of(first_tokens_[prompt], {}, prompts_[prompt].echo);  // one token alone has no score
       }
       const PromptState& state = prompts_[prompt];
       add_piece(index, {state.echo, options_.logprobs ? &state.echo_logprobs : nullptr}, out);
@@ -250,19 +260,37 @@ std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(
     wire::TokenLogprobs& entry = out.emplace_back();
     entry.bytes = tokenizer_->piece(token.id);
     entry.logprob = token.logprob;
+    if (options_.skip_special && tokenizer_->is_special(token.id)) entry.shown_characters = 0;
     for (const TokenLogprob& top : token.top) entry.top.push_back({tokenizer_->piece(top.id), top.logprob});
   }
   return out;
 }
 
-std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(
-    TokenId first, const std::vector<PromptLogprobs>& prompt) const {
+std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(TokenId first,
+                                                                const std::vector<PromptLogprobs>& prompt,
+                                                                std::string_view echo) const {
   std::vector<wire::TokenLogprobs> out;
   out.reserve(prompt.size() + 1);
-  out.emplace_back().bytes = tokenizer_->piece(first);
-  for (const PromptLogprobs& scored : prompt) {
+  bool begun = false;  // a token that the text shows has been passed
+  const auto add = [&](TokenId id) -> wire::TokenLogprobs& {
     wire::TokenLogprobs& entry = out.emplace_back();
-    entry.bytes = tokenizer_->piece(scored.id);
+    entry.bytes = tokenizer_->piece(id);
+    const bool starts_text = echo.starts_with(entry.bytes);
+    if (tokenizer_->is_special(id) &&
+        (begun ? echo.find(entry.bytes) == std::string_view::npos : !starts_text)) {
+      entry.shown_characters = 0;
+    } else {
+      // SentencePiece puts a space before the first word.
+      if (!begun && !starts_text && entry.bytes.starts_with(' ')) {
+        entry.shown_characters = wire::count_characters(entry.bytes) - 1;
+      }
+      begun = true;
+    }
+    return entry;
+  };
+  add(first);
+  for (const PromptLogprobs& scored : prompt) {
+    wire::TokenLogprobs& entry = add(scored.id);
     entry.logprob = scored.logprob;
     for (const TokenLogprob& top : scored.top) entry.top.push_back({tokenizer_->piece(top.id), top.logprob});
   }

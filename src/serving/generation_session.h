@@ -39,7 +39,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
     bool stream = false;
     bool logprobs = false;
     bool echo = false;
-    std::string rid;  // the client's name for the request; empty: none
+    bool skip_special = true;  // special tokens of the output have no text
+    std::string rid;           // the client's name for the request; empty: none
+    std::uint64_t number = 0;  // of the request on the text thread
   };
 
   // Submits every prompt; from then on the session runs by itself. All prompts have the same n. A rid that
@@ -65,6 +67,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   GenerationSession(engine::Engine& engine, SessionRegistry& registry, wire::ResponsePtr response,
                     std::unique_ptr<AnswerFormat> format, Options options);
 
+  // Takes the name, or says why the request is not to run.
+  Status enter();
   void submit_all(std::vector<SessionPrompt> prompts);
   void on_event(std::size_t prompt, engine::OutputEvent&& event);
   void handle(std::size_t prompt, engine::OutputEvent& event);
@@ -76,8 +80,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void release_name();
 
   std::vector<wire::TokenLogprobs> logprobs_of(const std::vector<engine::TokenOutput>& tokens) const;
-  std::vector<wire::TokenLogprobs> logprobs_of(TokenId first,
-                                               const std::vector<PromptLogprobs>& prompt) const;
+  // echo: the prompt's text, which tells what its tokens show.
+  std::vector<wire::TokenLogprobs> logprobs_of(TokenId first, const std::vector<PromptLogprobs>& prompt,
+                                               std::string_view echo) const;
 
   engine::Engine& engine_;
   SessionRegistry& registry_;

@@ -69,7 +69,7 @@ Status check_choices(const Worker& worker, std::size_t prompts, int n) {
 }
 
 Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
-  SHOAL_ASSIGN(chat, wire::parse_chat_request(http.body));
+  SHOAL_ASSIGN(chat, wire::parse_chat_request(http.body, worker.sampling_defaults));
   SHOAL_TRY(check_model(worker, chat.common.model));
   SHOAL_TRY(check_choices(worker, 1, chat.common.sampling.n));
   SHOAL_ASSIGN(prompt, worker.prompts.chat(chat));
@@ -85,12 +85,14 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
                            {.stream = chat.common.stream,
                             .logprobs = chat.common.sampling.logprobs,
                             .echo = false,
-                            .rid = chat.common.rid});
+                            .skip_special = chat.common.sampling.skip_special_tokens,
+                            .rid = chat.common.rid,
+                            .number = worker.text->current()});
   return {};
 }
 
 Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire::ResponsePtr& response) {
-  SHOAL_ASSIGN(completion, wire::parse_completion_request(http.body));
+  SHOAL_ASSIGN(completion, wire::parse_completion_request(http.body, worker.sampling_defaults));
   SHOAL_TRY(check_model(worker, completion.common.model));
   const wire::SamplingFields& sampling = completion.common.sampling;
   SHOAL_TRY(check_choices(worker, completion.prompts.size(), sampling.n));
@@ -119,7 +121,9 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
       {.stream = completion.common.stream,
        .logprobs = sampling.logprobs,
        .echo = completion.echo,
-       .rid = completion.common.rid});
+       .skip_special = sampling.skip_special_tokens,
+       .rid = completion.common.rid,
+       .number = worker.text->current()});
   return {};
 }
 

@@ -26,10 +26,16 @@ bool TextThread::post(Task task, std::size_t bytes) {
     if (stop_ || tasks_.size() >= capacity_) return false;
     if (bytes_ != 0 && bytes > max_bytes_ - std::min(max_bytes_, bytes_)) return false;
     tasks_.push_back({std::move(task), bytes});
+    ++posted_;
     bytes_ += bytes;
   }
   wake_.notify_one();
   return true;
+}
+
+std::uint64_t TextThread::last_posted() const {
+  const std::lock_guard lock(mutex_);
+  return posted_;
 }
 
 void TextThread::work() {
@@ -40,6 +46,7 @@ void TextThread::work() {
     Entry entry = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
+    ++current_;  // tasks run in the order of their numbers
     try {
       entry.task();
     } catch (const std::exception& failure) {

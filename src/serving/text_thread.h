@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -32,6 +33,11 @@ class TextThread {
   // bytes: what the task holds. False where the queue is full: the caller answers 429.
   bool post(Task task, std::size_t bytes = 0);
 
+  // Tasks are numbered from 1 as they are accepted. The last number given; any thread.
+  std::uint64_t last_posted() const;
+  // The number of the task that asks; on this thread alone.
+  std::uint64_t current() const { return current_; }
+
  private:
   struct Entry {
     Task task;
@@ -42,10 +48,12 @@ class TextThread {
 
   const std::size_t capacity_;
   const std::size_t max_bytes_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Entry> tasks_;
   std::size_t bytes_ = 0;  // of those waiting and of the one that runs
+  std::uint64_t posted_ = 0;
+  std::uint64_t current_ = 0;  // of the thread itself
   bool stop_ = false;
   std::thread thread_;
 };

@@ -13,6 +13,7 @@
 #include "serving/prompt_builder.h"
 #include "serving/session_registry.h"
 #include "serving/text_thread.h"
+#include "wire/openai_request.h"
 
 namespace shoal::serving {
 
@@ -24,6 +25,8 @@ struct Worker {
   std::string served_name;  // what clients call the model
   std::string model_file;
   std::int64_t created = 0;  // seconds since 1970
+  // Of the sampling fields that a request leaves out.
+  wire::SamplingFields sampling_defaults;
   // Answers that may run and wait in the engine together.
   std::int64_t max_choices = 0;
   // Renders and encodes; last, so that it ends before what its tasks use.

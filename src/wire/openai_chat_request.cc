@@ -226,10 +226,11 @@ Status read_logprobs(const JsonFields& body, SamplingFields& out) {
 
 }  // namespace
 
-Expected<ChatRequest> parse_chat_request(std::string_view body) {
+Expected<ChatRequest> parse_chat_request(std::string_view body, const SamplingFields& defaults) {
   SHOAL_ASSIGN(document, JsonDocument::parse(body));
   SHOAL_ASSIGN(fields, document.fields());
   ChatRequest request;
+  request.common.sampling = defaults;
   SHOAL_TRY(read_messages(fields, request.messages));
   SHOAL_TRY(read_common_fields(fields, request.common));
   SHOAL_TRY(refuse_other_modalities(fields));

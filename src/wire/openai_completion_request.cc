@@ -75,10 +75,11 @@ Status read_logprobs(const JsonFields& body, SamplingFields& out) {
 
 }  // namespace
 
-Expected<CompletionRequest> parse_completion_request(std::string_view body) {
+Expected<CompletionRequest> parse_completion_request(std::string_view body, const SamplingFields& defaults) {
   SHOAL_ASSIGN(document, JsonDocument::parse(body));
   SHOAL_ASSIGN(fields, document.fields());
   CompletionRequest request;
+  request.common.sampling = defaults;
   SHOAL_TRY(read_prompts(fields, request.prompts));
   SHOAL_TRY(refuse_unbuilt_completion(fields));
   SHOAL_TRY(read_common_fields(fields, request.common));

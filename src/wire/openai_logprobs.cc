@@ -35,12 +35,6 @@ std::string legible(std::string_view bytes) {
   return text;
 }
 
-// Characters of the text as a client counts them. A character that two tokens share counts with the first.
-int count_characters(std::string_view bytes) {
-  return static_cast<int>(std::count_if(
-      bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
 void write_top_by_name(const TokenLogprobs& token, JsonWriter& out) {
   if (!token.logprob) {
     out.null();
@@ -61,6 +55,11 @@ void write_top_by_name(const TokenLogprobs& token, JsonWriter& out) {
 }
 
 }  // namespace
+
+int count_characters(std::string_view bytes) {
+  return static_cast<int>(std::count_if(
+      bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
 
 void write_chat_logprobs(const std::vector<TokenLogprobs>& tokens, JsonWriter& out) {
   out.begin_object().key("content").begin_array();
@@ -96,7 +95,7 @@ void write_completion_logprobs(const std::vector<TokenLogprobs>& tokens, int& of
   out.key("text_offset").begin_array();
   for (const TokenLogprobs& token : tokens) {
     out.integer(offset);
-    offset += count_characters(token.bytes);
+    offset += token.shown_characters.value_or(count_characters(token.bytes));
   }
   out.end_array().end_object();
 }

@@ -100,8 +100,11 @@ struct CompletionRequest {
   bool echo = false;
 };
 
-Expected<ChatRequest> parse_chat_request(std::string_view body);
-Expected<CompletionRequest> parse_completion_request(std::string_view body);
+// defaults: of the sampling fields that body leaves out; the model's makers may recommend others than
+// OpenAI's.
+Expected<ChatRequest> parse_chat_request(std::string_view body, const SamplingFields& defaults = {});
+Expected<CompletionRequest> parse_completion_request(std::string_view body,
+                                                     const SamplingFields& defaults = {});
 
 // The messages as the JSON list a chat template reads: role, content and what else is present.
 std::string messages_json(const std::vector<ChatMessage>& messages);

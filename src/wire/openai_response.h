@@ -36,7 +36,13 @@ struct TokenLogprobs {
   std::string bytes;              // of the token, may be part of a character
   std::optional<double> logprob;  // nothing for a prompt's first token
   std::vector<AlternativeToken> top;
+  // Characters of the text that it stands for, where those are not its own: none for a begin token that the
+  // text does not show, one less for a first word whose space it does not.
+  std::optional<int> shown_characters = std::nullopt;
 };
+
+// Of a token, as text_offset counts them: a character that two tokens share counts with the first.
+int count_characters(std::string_view bytes);
 
 enum class FinishReason { kStop, kLength, kToolCalls, kAbort };
 std::string_view finish_reason_name(FinishReason reason);

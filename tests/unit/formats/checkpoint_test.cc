@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "formats/fingerprint.h"
@@ -17,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::HfFolder;
+using test::ScratchFolder;
 using test::says;
 
 // "" where the folder opens. Every complaint is one line that names a path in the folder.
@@ -222,12 +225,49 @@ TEST(GenerationDefaults, AreReadWhereTheFolderHasThem) {
   test::write_file(hf.folder / "generation_config.json", R"({"eos_token_id":7})");
   EXPECT_EQ(read_generation_defaults(hf.path())->eos_token_ids, (std::vector<std::int32_t>{7}));
   for (const char* text :
-       {R"({"temperature":"hot"})", R"({"top_p":2})", R"({"top_k":-1})", R"({"eos_token_id":[-1]})", "[]"}) {
+       {R"({"temperature":"hot"})", R"({"top_p":2})", R"({"top_k":-2})", R"({"eos_token_id":[-1]})", "[]"}) {
     test::write_file(hf.folder / "generation_config.json", text);
     const auto refused = read_generation_defaults(hf.path());
     ASSERT_FALSE(refused.ok()) << text;
     EXPECT_TRUE(says(refused.error().message(), {"generation_config.json"}));
   }
+}
+
+TEST(GenerationDefaults, AreReadFromTheKeysOfAGgufFile) {
+  const ScratchFolder folder;
+  const auto read = [&](const std::function<void(GgufWriter&)>& add) {
+    GgufWriter writer(folder / "m.gguf");
+    writer.add_string("general.architecture", "llama");
+    add(writer);
+    EXPECT_TRUE(writer.begin().ok());
+    EXPECT_TRUE(writer.finish().ok());
+    return read_generation_defaults(folder / "m.gguf");
+  };
+  EXPECT_EQ(read([](GgufWriter&) {})->temperature, std::nullopt);
+  const auto all = read([](GgufWriter& writer) {
+    writer.add_float32("general.sampling.temp", 0.5F);
+    writer.add_float32("general.sampling.top_p", 0.25F);
+    writer.add_float32("general.sampling.min_p", 0.125F);
+    writer.add_int32("general.sampling.top_k", 20);
+    writer.add_float32("general.sampling.penalty_repeat", 1.5F);
+  });
+  ASSERT_TRUE(all.ok()) << all.error().message();
+  EXPECT_EQ(all->temperature, 0.5);
+  EXPECT_EQ(all->top_p, 0.25);
+  EXPECT_EQ(all->min_p, 0.125);
+  EXPECT_EQ(all->top_k, 20);
+  EXPECT_EQ(all->repetition_penalty, std::nullopt) << "there it means the last tokens only";
+  EXPECT_EQ(read([](GgufWriter& writer) { writer.add_int32("general.sampling.top_k", -1); })->top_k, 0);
+  const std::vector<std::function<void(GgufWriter&)>> wrong = {
+      [](GgufWriter& writer) { writer.add_float32("general.sampling.temp", std::nanf("")); },
+      [](GgufWriter& writer) { writer.add_float32("general.sampling.top_p", 2); },
+      [](GgufWriter& writer) { writer.add_string("general.sampling.min_p", "none"); }};
+  for (const auto& add : wrong) {
+    const auto refused = read(add);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_TRUE(says(refused.error().message(), {"general.sampling."}));
+  }
+  EXPECT_TRUE(read_generation_defaults(folder / "none.gguf").ok());
 }
 
 // A model of two files: the first with all keys, tensors dealt one by one.

@@ -9,6 +9,19 @@
 namespace shoal::serving {
 namespace {
 
+TEST(TextThread, NumbersTasksInTheOrderOfTheirAcceptance) {
+  std::vector<std::uint64_t> numbers;
+  {
+    TextThread text(100);
+    EXPECT_EQ(text.last_posted(), 0U);
+    for (std::uint64_t i = 1; i <= 3; ++i) {
+      EXPECT_TRUE(text.post([&] { numbers.push_back(text.current()); }));
+      EXPECT_EQ(text.last_posted(), i);
+    }
+  }
+  EXPECT_EQ(numbers, (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
 TEST(TextThread, RunsTasksInOrder) {
   std::vector<int> order;
   {

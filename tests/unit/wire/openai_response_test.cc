@@ -114,6 +114,15 @@ TEST(TextCompletion, GivesLogprobsInTheOlderFormat) {
             json::parse(R"([null,{"x":-0.5,"é":-1.0},{"q":-0.1,"bytes:\\xf0\\x9f":-2.0}])"));
 }
 
+TEST(TextCompletion, TokensThatTheTextDoesNotShowTakeNoOffset) {
+  std::vector<TokenLogprobs> tokens{{"<s>", std::nullopt, {}}, {" Once", -1.0, {}}, {" upon", -1.0, {}}};
+  tokens[0].shown_characters = 0;
+  tokens[1].shown_characters = 4;
+  const json answer =
+      json::parse(text_completion(kAnswer, {{"Once upon", FinishReason::kStop, tokens, true, ""}}, {1, 2, 0}));
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["text_offset"], json::parse("[0,0,4]"));
+}
+
 TEST(CompletionStream, MovesTheOffsetOn) {
   const CompletionStream stream(kAnswer, true);
   std::string out;

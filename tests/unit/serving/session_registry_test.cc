@@ -1,0 +1,53 @@
+#include "serving/session_registry.h"
+
+#include <gtest/gtest.h>
+
+#include "serving/generation_session.h"
+
+namespace shoal::serving {
+namespace {
+
+using Admission = SessionRegistry::Admission;
+
+TEST(SessionRegistry, ANameIsTakenUntilItsSessionEnds) {
+  SessionRegistry registry;
+  EXPECT_EQ(registry.admit("a", 1, {}), Admission::kAdmitted);
+  EXPECT_EQ(registry.admit("a", 2, {}), Admission::kNameTaken);
+  EXPECT_EQ(registry.admit("b", 3, {}), Admission::kAdmitted);
+  registry.remove("a");
+  EXPECT_EQ(registry.admit("a", 4, {}), Admission::kAdmitted);
+}
+
+TEST(SessionRegistry, NoNameIsNeverTaken) {
+  SessionRegistry registry;
+  EXPECT_EQ(registry.admit("", 1, {}), Admission::kAdmitted);
+  EXPECT_EQ(registry.admit("", 2, {}), Admission::kAdmitted);
+  EXPECT_FALSE(registry.abort("", 2));
+  EXPECT_EQ(registry.admit("", 2, {}), Admission::kAdmitted);
+}
+
+TEST(SessionRegistry, AnAbortReachesWhatHasNotBeenReadAndNothingLater) {
+  SessionRegistry registry;
+  EXPECT_FALSE(registry.abort("late", 5)) << "nobody runs under it";
+  EXPECT_EQ(registry.admit("other", 3, {}), Admission::kAdmitted);
+  EXPECT_EQ(registry.admit("late", 4, {}), Admission::kAborted);
+  EXPECT_EQ(registry.admit("late", 6, {}), Admission::kAdmitted) << "accepted after the abort";
+}
+
+TEST(SessionRegistry, AbortingAllReachesNamelessRequestsToo) {
+  SessionRegistry registry;
+  registry.abort_unread(7);
+  EXPECT_EQ(registry.admit("", 7, {}), Admission::kAborted);
+  EXPECT_EQ(registry.admit("a", 6, {}), Admission::kAborted);
+  EXPECT_EQ(registry.admit("a", 8, {}), Admission::kAdmitted);
+}
+
+TEST(SessionRegistry, AbortsOfNamesThatNobodyHasAreBounded) {
+  SessionRegistry registry;
+  for (int i = 0; i < 10'000; ++i) registry.abort(std::to_string(i), 1);
+  EXPECT_EQ(registry.admit("0", 1, {}), Admission::kAdmitted) << "the oldest are forgotten";
+  EXPECT_EQ(registry.admit("9999", 1, {}), Admission::kAborted);
+}
+
+}  // namespace
+}  // namespace shoal::serving
