@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/matmul_crossover.h"
 #include "kernels/matmul_kernels.h"
 #include "kernels/pack.h"
 #include "tensor/buffer.h"
@@ -38,30 +39,11 @@ Choice int8_choice(DType type, Isa isa) {
   return {Form::kQ8, int8_kernel_scalar(type), "int8 scalar"};
 }
 
-// Rows from which a pass of AMX is faster than the vector kernels on the same weights. Measured with 2048 x
-// 8192 weights from memory, one core that reads 17 GB/s; GB/s of weights at that many rows:
-//             8 rows    12 rows   16 rows   AMX at any number up to 16
-//   q8_0      13.6      10.2      7.9       9.6
-//   q4_0      9.8       6.6       4.9       5.3
-//   q4_k      10.0      6.4       4.8       4.6
-//   q6_k      8.0       4.8       3.9       4.0
-//   bf16      8.7 (13.2 at 2, 9.7 at 3)     12.6
-constexpr std::int64_t amx_from_rows(DType type) {
-  switch (type) {
-    case DType::kBF16:
-      return 3;
-    case DType::kQ8_0:
-      return 13;
-    default:
-      return 16;
-  }
-}
-
 // In strict mode the answer must not depend on `rows`.
 Choice choose(const Matrix& m, const Context& context, std::int64_t rows) {
   const bool rounds = is_quantised(m.type) || m.type == DType::kBF16;
   if (context.activations == Activations::kF32 || !rounds) return f32_choice(m.type, context.isa);
-  if (!context.strict && context.isa == Isa::kAmx && rows >= amx_from_rows(m.type)) {
+  if (!context.strict && context.isa == Isa::kAmx && rows >= tiles_from_rows(m.type)) {
     return {Form::kBf16Tiles, amx_kernel(m.type), "amx bf16"};
   }
   return is_quantised(m.type) ? int8_choice(m.type, context.isa) : f32_choice(m.type, context.isa);
