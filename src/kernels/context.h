@@ -10,8 +10,8 @@
 
 namespace shoal::kernels {
 
-// --activations. kAuto rounds activations to 8 bits per block of 32 for quantised weights and to bf16 for
-// bf16 weights; kF32 keeps them, for comparisons with oracles.
+// --activations. kAuto rounds activations to 8 bits per block of 32 for quantised weights, and to bf16 where
+// tiles multiply; kF32 keeps them, for comparisons with oracles.
 enum class Activations : std::uint8_t { kAuto, kF32 };
 
 struct Context {
