@@ -74,7 +74,7 @@ def node_tools():
 def pytest(*arguments):
     if not has_python_tools():
         print("  skipped: pytest is not installed (python_tools)")
-        return True
+        return None
     environment = dict(os.environ, SHOAL_BINARY=str(ROOT / "build/release/shoal"))
     return run([VENV / "bin" / "python", "-m", "pytest", "-q", "-rs", *arguments], env=environment)
 
@@ -156,10 +156,11 @@ def main():
 
     print("\nMinutes by part")
     for part, passed, minutes in results:
-        print(f"  {part:16} {minutes:6.1f}  {'passed' if passed else 'FAILED'}")
-    failed = sum(not passed for _, passed, _ in results)
+        print(f"  {part:16} {minutes:6.1f}  {'skipped' if passed is None else 'passed' if passed else 'FAILED'}")
+    skipped = sum(passed is None for _, passed, _ in results)
+    failed = sum(passed is False for _, passed, _ in results)
     print(f"  {'total':16} {sum(minutes for *_, minutes in results):6.1f}")
-    print(f"parts: {len(results) - failed} passed, {failed} failed")
+    print(f"parts: {len(results) - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
 
