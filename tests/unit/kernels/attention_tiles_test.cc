@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -76,6 +78,10 @@ class LastRows {
   }
 
  private:
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{64}); }
+  };
+
   std::size_t size() const {
     return static_cast<std::size_t>(rows_) * static_cast<std::size_t>(tokens_.q_columns);
   }
@@ -107,8 +113,10 @@ class LastRows {
     const std::int32_t seen = rows.position(0) - shape.window + 1;
     const std::int32_t begin = shape.window > 0 ? std::max(0, seen) / kPageTokens : 0;
     const std::int32_t end = rows.position(n - 1) / kPageTokens + 1;
-    const Buffer workspace = std::move(*Buffer::allocate(kTiles.workspace_bytes(n, d), "workspace"));
-    auto* memory = const_cast<std::byte*>(workspace.data());
+    // Not a Buffer: of those AddressSanitizer does not know the end.
+    const std::unique_ptr<std::byte, Free> workspace(
+        static_cast<std::byte*>(::operator new (kTiles.workspace_bytes(n, d), std::align_val_t{64})));
+    std::byte* memory = workspace.get();
     float* to = out + head * d;
     if (end - begin <= pages) {
       rows.pages.begin = begin;
