@@ -1,9 +1,10 @@
 // Products of many rows: a piece of a pair's weights is taken apart once, into L1, and all rows of the chunk
 // pass over it. Included by one file per instruction set, behind its vector type V (matmul_inl.h).
 //
-// Beside what matmul_inl.h asks for, V gives Int8Block<type>: kPlanes (code planes of 1 KiB a step),
-// put_codes<group>(payload, out) and multiply<terms, R>(block, steps, x, sums, ahead): R rows of `sums`
-// [8][32] += the products with unpacked steps.
+// Beside what matmul_inl.h asks for, V gives kDirectRows (up to so many rows skip all this), kBlockRows (rows
+// at once), stream(pointer, F) past the caches and fence_streams(); Codes<type> with kPlanes (of unpacked
+// codes, 1 KiB a step each) and put(codes, out); multiply<terms, Codes, R>(unpacked, steps, x, sums, ahead):
+// R rows of sums [8][32] += their products with unpacked steps.
 
 #pragma once
 
@@ -39,7 +40,7 @@ struct Ahead {
   const std::byte* at[2] = {nullptr, nullptr};
   std::int64_t lines = 0;  // left of each
   std::int64_t lines_per_step = 0;
-  const std::byte* x = nullptr;  // of the next group
+  const std::byte* x = nullptr;  // activations of the next group, from L2
 
   template <int lines>
   SHOAL_INLINE void x_step(std::int64_t bytes) {

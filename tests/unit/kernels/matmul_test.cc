@@ -200,6 +200,28 @@ TEST_P(Matmul, SegmentsAddInOrderFromZero) {
   }
 }
 
+// Rows so long that a chunk's activations do not fit L2: K goes in passes, sums wait in y between them.
+TEST_P(Matmul, LongRowsGiveTheSameBitsInAChunkAndAlone) {
+  const TestMatrix m(type(), 37, fitting_k(is_quantised(type()) ? 12288 : 6000), random_);
+  constexpr std::int64_t kRows = 66;
+  const std::vector<float> x = random_activations(kRows * m.k, random_);
+  const std::int64_t third = m.k / 3 / 32 * 32;
+  for (const std::vector<std::int64_t>& ends : {std::vector{m.k}, std::vector{third, 2 * third, m.k}}) {
+    for (const Setting& s : settings()) {
+      if (!s.strict || s.isa == Isa::kScalar) continue;
+      const Context context{&pool_, s.isa, s.activations, true};
+      const PackedMatrix w = packed(m, context, ends);
+      const Product all = multiply(w, context, x, kRows);
+      for (const std::int64_t row : {0, 7, 31, 32, 65}) {
+        const std::vector<float> one(x.begin() + row * m.k, x.begin() + (row + 1) * m.k);
+        const Product alone = multiply(w, context, one, 1);
+        ASSERT_EQ(0, std::memcmp(alone.y.data(), all.y.data() + row * m.n, alone.y.size() * sizeof(float)))
+            << s.name() << " row " << row << " of " << ends.size() << " segments";
+      }
+    }
+  }
+}
+
 TEST_P(Matmul, VectorSetsAgreeBitForBit) {
   if (detected_isa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
   const TestMatrix m(type(), 50, fitting_k(768), random_);
