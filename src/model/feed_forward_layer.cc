@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "kernels/feed_forward.h"
 #include "parallel/collectives.h"
 
 namespace shoal::model {
@@ -25,6 +26,14 @@ Expected<FeedForwardLayer> FeedForwardLayer::load(WeightLoader& loader, std::int
 
 void FeedForwardLayer::apply(const Pass& pass, MatrixView<const float> x, MatrixView<float> gate_up,
                              MatrixView<float> delta) const {
+  const kernels::PackedMatrix* both = gate_up_.whole();
+  const kernels::PackedMatrix* down = down_.whole();
+  if (both != nullptr && down != nullptr &&
+      kernels::takes_feed_forward({*both, *down, block_.activation}, x.rows)) {
+    kernels::feed_forward(pass.kernels, pass.matmul, {*both, *down, block_.activation}, x, delta);
+    parallel::sum_partials(group_, delta);
+    return;
+  }
   gate_up_.apply(pass.kernels, pass.matmul, x, gate_up);
   const MatrixView<float> gate = gate_up_.part(gate_up, 0);
   kernels::gated_activation(pass.kernels, block_.activation, gate, gate_up_.part(gate_up, 1), gate);

@@ -29,6 +29,8 @@ class PackedLinear {
   // Columns of y: the rows of all parts.
   std::int64_t width() const { return ends_.back(); }
   std::size_t bytes() const;
+  // The one matrix that holds all parts; null where their types differ.
+  const kernels::PackedMatrix* whole() const { return matrices_.size() == 1 ? &matrices_.front() : nullptr; }
   // The columns of y that part i fills.
   MatrixView<float> part(MatrixView<float> y, std::size_t i) const;
 

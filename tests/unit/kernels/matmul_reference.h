@@ -8,10 +8,22 @@
 #include <vector>
 
 #include "kernels/dequantise.h"
+#include "kernels/isa.h"
 #include "kernels/matmul.h"
 #include "tensor/half.h"
 
 namespace shoal::kernels {
+
+// Every instruction set this machine can run.
+inline std::vector<Isa> tested_isas() {
+  std::vector<Isa> all;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (isa <= detected_isa()) all.push_back(isa);
+  }
+  // Tiles are emulated where there are none (amx_kernel_amx.cc); what goes around them is AVX-512 with bf16.
+  if (all.back() == Isa::kAvx512 && has_bf16_dot()) all.push_back(Isa::kAmx);
+  return all;
+}
 
 inline constexpr DType kPackedTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0,
                                          DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,

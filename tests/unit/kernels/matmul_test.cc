@@ -10,16 +10,6 @@
 namespace shoal::kernels {
 namespace {
 
-std::vector<Isa> isas() {
-  std::vector<Isa> all;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa <= detected_isa()) all.push_back(isa);
-  }
-  // Tiles are emulated where there are none (amx_kernel_amx.cc); what goes around them is AVX-512 with bf16.
-  if (all.back() == Isa::kAvx512 && has_bf16_dot()) all.push_back(Isa::kAmx);
-  return all;
-}
-
 struct Setting {
   Isa isa;
   Activations activations;
@@ -32,7 +22,7 @@ struct Setting {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const Isa isa : isas()) {
+  for (const Isa isa : tested_isas()) {
     for (const Activations a : {Activations::kF32, Activations::kAuto}) {
       for (const bool strict : {false, true}) all.push_back({isa, a, strict});
     }
@@ -239,7 +229,7 @@ TEST_P(Matmul, F32PathUsesTheExactWeights) {
   const TestMatrix m(type(), 19, k, random_);
   std::vector<float> x(static_cast<std::size_t>(k * k), 0.0F);
   for (std::int64_t i = 0; i < k; ++i) x[static_cast<std::size_t>(i * k + i)] = 1.0F;
-  for (const Isa isa : isas()) {
+  for (const Isa isa : tested_isas()) {
     const Context context{&pool_, isa, Activations::kF32, false};
     const Product p = multiply(packed(m, context), context, x, k);
     for (std::int64_t i = 0; i < k; ++i) {
