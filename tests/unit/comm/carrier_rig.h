@@ -15,6 +15,8 @@
 #include "comm/collectives.h"
 #include "comm/fake_carrier.h"
 #include "comm/shm_carrier.h"
+#include "comm/tcp_carrier.h"
+#include "comm/tcp_mesh.h"
 #include "core/thread_pool.h"
 
 namespace shoal::comm {
@@ -67,10 +69,38 @@ class CarrierRig {
   std::vector<std::unique_ptr<Ledger>> ledgers_;
 };
 
+// One carrier for each rank, met over loopback.
+inline std::vector<std::unique_ptr<Carrier>> tcp_carriers(std::int32_t ranks) {
+  std::vector<Listener> listeners;
+  std::vector<Endpoint> endpoints;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    listeners.push_back(*Listener::open("127.0.0.1", 0));
+    endpoints.push_back({"127.0.0.1", listeners.back().port()});
+  }
+  const auto token = *wire::ClusterToken::draw();
+  std::vector<std::unique_ptr<Carrier>> carriers(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<std::size_t>(rank);
+      auto sockets =
+          connect_mesh(rank, endpoints, listeners[at], token, Epoch(1), now() + std::chrono::seconds(60));
+      if (!sockets.ok()) throw std::runtime_error(sockets.error().message());
+      carriers[at] = std::make_unique<TcpCarrier>(rank, *std::move(sockets), TcpCarrier::Options{0});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return carriers;
+}
+
 inline CarrierRig::CarrierRig(RigOptions options) : options_(std::move(options)) {
   for (std::int32_t rank = 0; rank < options_.ranks; ++rank) ledgers_.push_back(std::make_unique<Ledger>());
   if (options_.carrier == "fake") {
     carriers_ = FakeNetwork::carriers(options_.ranks, options_.ring_bytes);
+    return;
+  }
+  if (options_.carrier == "tcp") {
+    carriers_ = tcp_carriers(options_.ranks);
     return;
   }
   ShmLayout layout;

@@ -203,7 +203,11 @@ TEST_P(CollectivesOver, AnAbortEndsEveryWait) {
               rank % 2 == 1 ? group.all_reduce(Purpose::kTp, values)
                             : group.receive(Purpose::kPp, 0, std::as_writable_bytes(std::span(values)));
           EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
-          EXPECT_EQ(status.message(), "rank 0 is gone");
+          // Over connections the others see no more than that they have closed.
+          EXPECT_NE(
+              status.message().find(GetParam().carrier == std::string("tcp") ? "rank " : "rank 0 is gone"),
+              std::string::npos)
+              << status.message();
           ++failed;
         },
         1);
@@ -257,7 +261,8 @@ TEST_P(CollectivesOver, TheLedgerCountsWhatWasAsked) {
 INSTANTIATE_TEST_SUITE_P(Carriers, CollectivesOver,
                          testing::Values(Setting{"fake", 2, 1}, Setting{"fake", 3, 1}, Setting{"fake", 5, 1},
                                          Setting{"shm", 2, 1}, Setting{"shm", 3, 1}, Setting{"shm", 5, 1},
-                                         Setting{"shm", 2, 2}, Setting{"shm", 3, 2}),
+                                         Setting{"shm", 2, 2}, Setting{"shm", 3, 2}, Setting{"tcp", 2, 1},
+                                         Setting{"tcp", 3, 1}, Setting{"tcp", 5, 1}),
                          [](const auto& info) {
                            return std::string(info.param.carrier) + "_" + std::to_string(info.param.ranks) +
                                   "x" + std::to_string(info.param.lanes);

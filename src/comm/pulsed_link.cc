@@ -1,0 +1,69 @@
+#include "comm/pulsed_link.h"
+
+#include <utility>
+
+namespace shoal::comm {
+
+PulsedLink::PulsedLink(std::unique_ptr<ControlLink> link, OnFrame on_frame, OnLost on_lost)
+    : link_(std::move(link)), on_frame_(std::move(on_frame)), on_lost_(std::move(on_lost)) {
+  reader_ = std::thread([this] { read(); });
+  beats_ = std::thread([this] { beat(); });
+}
+
+PulsedLink::~PulsedLink() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  link_->shut_down();
+  reader_.join();
+  beats_.join();
+}
+
+bool PulsedLink::closing() {
+  const std::lock_guard lock(mutex_);
+  return closing_;
+}
+
+// The silence is counted in slices: where this process itself was stopped meanwhile, as both ends are when a
+// machine is paused, a slice still counts as one.
+Status PulsedLink::await_frame() {
+  constexpr std::chrono::milliseconds kSlice{100};
+  Status status;
+  for (auto silent = kSilence; silent.count() > 0; silent -= kSlice) {
+    status = link_->await_readable(now() + kSlice);
+    if (status.ok()) break;
+  }
+  return status;
+}
+
+void PulsedLink::read() {
+  for (;;) {
+    const Status waited = await_frame();
+    auto frame = waited.ok() ? link_->receive(now() + kSilence) : Expected<ControlFrame>(waited);
+    if (closing()) return;
+    if (!frame.ok()) {
+      // The peer is told by the closed connection, should it live.
+      link_->shut_down();
+      on_lost_(frame.error());
+      return;
+    }
+    if (frame->type != wire::MessageType::kBeat) on_frame_(*std::move(frame));
+  }
+}
+
+void PulsedLink::beat() {
+  std::unique_lock lock(mutex_);
+  while (!closing_) {
+    changed_.wait_for(lock, kBeat);
+    if (closing_) return;
+    lock.unlock();
+    // A link that takes no beat is shut down by send(); the reader reports it.
+    const bool sent = link_->send(wire::MessageType::kBeat).ok();
+    lock.lock();
+    if (!sent) return;
+  }
+}
+
+}  // namespace shoal::comm

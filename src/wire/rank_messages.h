@@ -1,0 +1,94 @@
+// The messages by which ranks join a worker: docs/wire.md, sections 3 and 4.
+//
+// Thread-safety: values and pure functions.
+// Errors: decoding fails with kCorrupt where a body is not exactly its fields.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/expected.h"
+#include "core/ids.h"
+#include "layout/layout.h"
+
+namespace shoal::wire {
+
+inline constexpr std::uint16_t kWireVersion = 1;
+
+enum class MessageType : std::uint16_t {
+  kHello = 1,
+  kChallenge = 2,
+  kProof = 3,
+  kJoin = 10,
+  kAssign = 11,
+  kRefuse = 12,
+  kLoaded = 13,
+  kStart = 14,
+  kReady = 15,
+  kFailed = 16,
+  kBeat = 17,
+  kProgress = 18,
+  kPlan = 20,
+  kResult = 21,
+  kStop = 22,
+};
+
+struct Join {
+  std::string build;
+  std::string host;
+  std::int32_t rank = -1;  // -1: any
+  std::int32_t cores = 1;
+  std::int32_t pid = 0;
+};
+
+// Everything a rank needs to load its shard.
+struct Assign {
+  std::int32_t rank = 0;
+  Degrees degrees;
+  Epoch epoch;
+  std::string model;
+  std::string kv_dtype;     // "bf16", "f32"
+  std::string activations;  // "auto", "f32"
+  std::string weights;      // "" as in the files, else a type's name
+  bool strict = false;
+  std::int32_t threads = 0;  // 0: those it has
+  std::int32_t max_slots = 0;
+  bool spin = false;                       // the host has a core for every thread of its ranks
+  std::vector<std::int32_t> stage_layers;  // of each stage
+};
+
+struct Loaded {
+  std::string fingerprint;
+  std::vector<std::string> kv_ids;  // of each KV group: type, head size and window; not heads, which TP cuts
+  std::string isa;
+  std::uint64_t page_bytes = 0;  // of one page in every group
+  std::uint64_t available = 0;   // bytes
+  std::int32_t threads = 0;
+};
+
+struct Start {
+  std::int64_t pages = 0;
+  std::int32_t lanes = 1;
+  std::string meeting;  // where the shared memory is handed out
+  std::uint64_t ring_bytes = 0;
+  std::vector<std::string> hosts;  // by rank
+};
+
+std::vector<std::byte> encode(const Join& join);
+std::vector<std::byte> encode(const Assign& assign);
+std::vector<std::byte> encode(const Loaded& loaded);
+std::vector<std::byte> encode(const Start& start);
+// Of refuse and failed.
+std::vector<std::byte> encode_sentence(std::string_view sentence);
+
+Expected<Join> decode_join(std::span<const std::byte> body);
+Expected<Assign> decode_assign(std::span<const std::byte> body);
+Expected<Loaded> decode_loaded(std::span<const std::byte> body);
+Expected<Start> decode_start(std::span<const std::byte> body);
+Expected<std::string> decode_sentence(std::span<const std::byte> body);
+
+}  // namespace shoal::wire

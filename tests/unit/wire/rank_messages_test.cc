@@ -1,0 +1,127 @@
+#include "wire/rank_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "wire/step_plan_codec.h"
+
+namespace shoal::wire {
+namespace {
+
+StepPlan full_plan() {
+  StepPlan plan;
+  plan.number = PlanNumber(7);
+  plan.epoch = Epoch(3);
+  plan.closes = {SequenceSlot(1), SequenceSlot(5)};
+  SequenceOpen open;
+  open.sequence = SequenceSlot(2);
+  open.sampling.temperature = 0.5F;
+  open.sampling.top_k = 4;
+  open.sampling.logit_bias = {{3, 1.5F}, {9, -2}};
+  open.sampling.seed = 0x123456789abcdefULL;
+  open.sampling.stop_ids = {2};
+  open.sampling.logprobs = 5;
+  open.prompt = {1, 2, 3};
+  open.output = {4};
+  plan.opens = {open, SequenceOpen{}};
+  plan.grants = {{SequenceSlot(2), KvGroupId(1), 4, {1, 77, 12}}};
+  plan.releases = {{SequenceSlot(2), KvGroupId(1), 3}};
+  plan.sub_batches = {{{{SequenceSlot(2), 10, {5, 6}, true, 3}, {SequenceSlot(0), 4, {}, false, -1}}}, {}};
+  return plan;
+}
+
+StepResult full_result() {
+  StepResult result;
+  result.number = PlanNumber(7);
+  result.error = "no memory";
+  result.sampled = {{SequenceSlot(2), 17, -0.5F, {{17, -0.5F}, {3, -2}}}, {SequenceSlot(3), 1, 0, {}}};
+  result.prompt_logprobs = {{SequenceSlot(2), 4, 8, -1, {{8, -1}}}};
+  result.seconds = 0.25;
+  return result;
+}
+
+TEST(StepPlanBytes, ComeBackAsTheyWent) {
+  const auto bytes = encode(full_plan());
+  const auto plan = decode_step_plan(bytes);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(encode(*plan), bytes);
+  EXPECT_EQ(plan->number, PlanNumber(7));
+  EXPECT_EQ(plan->opens[0].sampling.seed, 0x123456789abcdefULL);
+  EXPECT_EQ(plan->opens[0].sampling.logit_bias[1].second, -2);
+  EXPECT_EQ(plan->grants[0].page.generation, 12U);
+  ASSERT_EQ(plan->sub_batches.size(), 2U);
+  EXPECT_EQ(plan->sub_batches[0].items[0].tokens, (std::vector<TokenId>{5, 6}));
+  EXPECT_TRUE(plan->sub_batches[0].items[0].sample);
+  EXPECT_TRUE(plan->sub_batches[1].items.empty());
+}
+
+TEST(StepResultBytes, ComeBackAsTheyWent) {
+  const auto bytes = encode(full_result());
+  const auto result = decode_step_result(bytes);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(encode(*result), bytes);
+  EXPECT_EQ(result->sampled[0].top[1].id, 3);
+  EXPECT_EQ(result->error, "no memory");
+}
+
+// Every way of being too short, too long or damaged is an error or another valid message, never a crash.
+template <typename Decode>
+void expect_robust(const std::vector<std::byte>& bytes, Decode&& decode) {
+  for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode(std::span(bytes).first(n)).ok()) << n;
+  std::vector<std::byte> longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode(longer).ok());
+  std::mt19937 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<std::byte> damaged = bytes;
+    for (unsigned hits = 1 + random() % 4; hits > 0; --hits)
+      damaged[random() % damaged.size()] = static_cast<std::byte>(random());
+    (void)decode(damaged);
+  }
+}
+
+TEST(StepPlanBytes, DamagedOnesAreErrors) {
+  expect_robust(encode(full_plan()), [](auto bytes) { return decode_step_plan(bytes); });
+  expect_robust(encode(full_result()), [](auto bytes) { return decode_step_result(bytes); });
+}
+
+TEST(RankMessages, ComeBackAsTheyWent) {
+  const Join join{"1.2.3", "boot:4", 2, 8, 77};
+  const auto join_back = decode_join(encode(join));
+  ASSERT_TRUE(join_back.ok());
+  EXPECT_EQ(join_back->build, "1.2.3");
+  EXPECT_EQ(join_back->host, "boot:4");
+  EXPECT_EQ(join_back->rank, 2);
+  EXPECT_EQ(join_back->pid, 77);
+
+  const Assign assign{
+      3, {.tp = 2, .pp = 2}, Epoch(9), "m.gguf", "bf16", "auto", "q8_0", true, 4, 128, true, {10, 6}};
+  const auto assign_back = decode_assign(encode(assign));
+  ASSERT_TRUE(assign_back.ok());
+  EXPECT_EQ(assign_back->degrees.pp, 2);
+  EXPECT_EQ(assign_back->epoch, Epoch(9));
+  EXPECT_EQ(assign_back->weights, "q8_0");
+  EXPECT_TRUE(assign_back->strict);
+  EXPECT_EQ(assign_back->stage_layers, (std::vector<std::int32_t>{10, 6}));
+
+  const auto loaded = decode_loaded(encode(Loaded{"f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 2}));
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->kv_ids, (std::vector<std::string>{"v1/bf16/h3x64"}));
+  const auto start = decode_start(encode(Start{99, 2, "shoal-1", 1 << 20, {"a", "a"}}));
+  ASSERT_TRUE(start.ok());
+  EXPECT_EQ(start->pages, 99);
+  EXPECT_EQ(start->hosts.size(), 2U);
+  EXPECT_EQ(*decode_sentence(encode_sentence("no")), "no");
+}
+
+TEST(RankMessages, DamagedOnesAreErrors) {
+  expect_robust(encode(Join{"1.2.3", "boot:4", 2, 8, 77}), [](auto bytes) { return decode_join(bytes); });
+  expect_robust(encode(Assign{}), [](auto bytes) { return decode_assign(bytes); });
+  expect_robust(encode(Loaded{"f", {"a", "b"}, "amx", 1, 2, 3}),
+                [](auto bytes) { return decode_loaded(bytes); });
+  expect_robust(encode(Start{1, 1, "m", 1, {"h"}}), [](auto bytes) { return decode_start(bytes); });
+}
+
+}  // namespace
+}  // namespace shoal::wire
