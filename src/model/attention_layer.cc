@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "parallel/collectives.h"
-
 namespace shoal::model {
 
 namespace {
@@ -26,24 +24,21 @@ std::string tensor_name(std::int32_t layer, const char* suffix) {
 }  // namespace
 
 AttentionLayer::AttentionLayer(const AttentionBlock& block, const parallel::AttentionShard& shard,
-                               Group group, parallel::PackedLinear qkv, parallel::PackedLinear output)
-    : block_(block),
-      group_(std::move(group)),
-      kv_head_of_(shard.kv_head_of),
-      qkv_(std::move(qkv)),
-      output_(std::move(output)) {}
+                               parallel::PackedLinear qkv, parallel::RowParallel output)
+    : block_(block), kv_head_of_(shard.kv_head_of), qkv_(std::move(qkv)), output_(std::move(output)) {}
 
 Expected<AttentionLayer> AttentionLayer::load(WeightLoader& loader, std::int32_t layer,
                                               const AttentionBlock& block,
-                                              const parallel::AttentionShard& shard, Group group) {
+                                              const parallel::AttentionShard& shard,
+                                              const std::vector<std::int32_t>& segment_counts) {
   const auto queries = elements(shard.query_heads, block.head_dim);
   const auto keys = elements(shard.kv_heads, block.head_dim);
   SHOAL_ASSIGN(qkv, loader.column_parallel({{tensor_name(layer, "attn_q.weight"), queries},
                                             {tensor_name(layer, "attn_k.weight"), keys},
                                             {tensor_name(layer, "attn_v.weight"), keys}}));
-  SHOAL_ASSIGN(output,
-               loader.row_parallel(tensor_name(layer, "attn_output.weight"), queries, shard.segment_ends));
-  AttentionLayer loaded(block, shard, std::move(group), std::move(qkv), std::move(output));
+  SHOAL_ASSIGN(output, loader.row_parallel(tensor_name(layer, "attn_output.weight"), queries,
+                                           shard.segment_ends, segment_counts));
+  AttentionLayer loaded(block, shard, std::move(qkv), std::move(output));
   SHOAL_TRY(loaded.load_vectors(loader, layer, shard));
   return loaded;
 }
@@ -114,8 +109,7 @@ void AttentionLayer::attend(const Pass& pass, const KvView& pool,
 }
 
 void AttentionLayer::project(const Pass& pass, MatrixView<const float> heads, MatrixView<float> delta) const {
-  output_.apply(pass.kernels, pass.matmul, heads, delta);
-  parallel::sum_partials(group_, delta);
+  output_.apply(pass.kernels, pass.matmul, heads, delta, pass.peers);
   if (!output_bias_.empty()) kernels::add_bias(pass.kernels, delta, output_bias_);
 }
 

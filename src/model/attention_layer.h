@@ -15,11 +15,11 @@
 
 #include "core/expected.h"
 #include "kernels/attention.h"
-#include "layout/layout.h"
 #include "model/description.h"
 #include "model/pass.h"
 #include "model/weight_loader.h"
 #include "parallel/packed_linear.h"
+#include "parallel/row_parallel.h"
 #include "parallel/shard.h"
 #include "tensor/kv_layout.h"
 #include "tensor/matrix.h"
@@ -28,9 +28,10 @@ namespace shoal::model {
 
 class AttentionLayer {
  public:
-  // group: the ranks that hold the other heads of this block.
+  // segment_counts: K segments of every rank that holds heads of this block, in order.
   static Expected<AttentionLayer> load(WeightLoader& loader, std::int32_t layer, const AttentionBlock& block,
-                                       const parallel::AttentionShard& shard, Group group);
+                                       const parallel::AttentionShard& shard,
+                                       const std::vector<std::int32_t>& segment_counts);
 
   std::int64_t qkv_width() const { return qkv_.width(); }
   // query heads of this rank * head_dim
@@ -38,7 +39,7 @@ class AttentionLayer {
   std::size_t bytes() const { return qkv_.bytes() + output_.bytes(); }
   const AttentionBlock& block() const { return block_; }
   const parallel::PackedLinear& input_weights() const { return qkv_; }
-  const parallel::PackedLinear& output_weights() const { return output_; }
+  const parallel::RowParallel& output_weights() const { return output_; }
 
   // x: [rows, hidden], normed. Leaves rotated q, k and v in qkv [rows, qkv_width()] and K and V in the pool.
   void write(const Pass& pass, const KvView& pool, std::span<const kernels::AttentionSpan> spans,
@@ -50,16 +51,15 @@ class AttentionLayer {
   void project(const Pass& pass, MatrixView<const float> heads, MatrixView<float> delta) const;
 
  private:
-  AttentionLayer(const AttentionBlock& block, const parallel::AttentionShard& shard, Group group,
-                 parallel::PackedLinear qkv, parallel::PackedLinear output);
+  AttentionLayer(const AttentionBlock& block, const parallel::AttentionShard& shard,
+                 parallel::PackedLinear qkv, parallel::RowParallel output);
   Status load_vectors(WeightLoader& loader, std::int32_t layer, const parallel::AttentionShard& shard);
   kernels::AttentionShape shape() const;
 
   AttentionBlock block_;
-  Group group_;
   std::vector<std::int32_t> kv_head_of_;
   parallel::PackedLinear qkv_;
-  parallel::PackedLinear output_;
+  parallel::RowParallel output_;
   // Empty where the model has none.
   std::vector<float> qkv_bias_;
   std::vector<float> output_bias_;

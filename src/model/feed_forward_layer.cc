@@ -5,23 +5,23 @@
 #include <utility>
 
 #include "kernels/feed_forward.h"
-#include "parallel/collectives.h"
 
 namespace shoal::model {
 
-FeedForwardLayer::FeedForwardLayer(const FeedForwardBlock& block, Group group, parallel::PackedLinear gate_up,
-                                   parallel::PackedLinear down)
-    : block_(block), group_(std::move(group)), gate_up_(std::move(gate_up)), down_(std::move(down)) {}
+FeedForwardLayer::FeedForwardLayer(const FeedForwardBlock& block, parallel::PackedLinear gate_up,
+                                   parallel::RowParallel down)
+    : block_(block), gate_up_(std::move(gate_up)), down_(std::move(down)) {}
 
 Expected<FeedForwardLayer> FeedForwardLayer::load(WeightLoader& loader, std::int32_t layer,
                                                   const FeedForwardBlock& block,
-                                                  const parallel::FeedForwardShard& shard, Group group) {
+                                                  const parallel::FeedForwardShard& shard,
+                                                  const std::vector<std::int32_t>& segment_counts) {
   SHOAL_ASSIGN(gate_up,
                loader.column_parallel({{fmt::format("blk.{}.ffn_gate.weight", layer), shard.columns},
                                        {fmt::format("blk.{}.ffn_up.weight", layer), shard.columns}}));
   SHOAL_ASSIGN(down, loader.row_parallel(fmt::format("blk.{}.ffn_down.weight", layer), shard.columns,
-                                         shard.segment_ends));
-  return FeedForwardLayer(block, std::move(group), std::move(gate_up), std::move(down));
+                                         shard.segment_ends, segment_counts));
+  return FeedForwardLayer(block, std::move(gate_up), std::move(down));
 }
 
 void FeedForwardLayer::apply(const Pass& pass, MatrixView<const float> x, MatrixView<float> gate_up,
@@ -31,14 +31,13 @@ void FeedForwardLayer::apply(const Pass& pass, MatrixView<const float> x, Matrix
   if (both != nullptr && down != nullptr &&
       kernels::takes_feed_forward({*both, *down, block_.activation}, x.rows)) {
     kernels::feed_forward(pass.kernels, pass.matmul, {*both, *down, block_.activation}, x, delta);
-    parallel::sum_partials(group_, delta);
+    down_.sum(delta, pass.peers);
     return;
   }
   gate_up_.apply(pass.kernels, pass.matmul, x, gate_up);
   const MatrixView<float> gate = gate_up_.part(gate_up, 0);
   kernels::gated_activation(pass.kernels, block_.activation, gate, gate_up_.part(gate_up, 1), gate);
-  down_.apply(pass.kernels, pass.matmul, gate, delta);
-  parallel::sum_partials(group_, delta);
+  down_.apply(pass.kernels, pass.matmul, gate, delta, pass.peers);
 }
 
 }  // namespace shoal::model

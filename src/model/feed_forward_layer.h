@@ -6,13 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/expected.h"
-#include "layout/layout.h"
 #include "model/description.h"
 #include "model/pass.h"
 #include "model/weight_loader.h"
 #include "parallel/packed_linear.h"
+#include "parallel/row_parallel.h"
 #include "parallel/shard.h"
 #include "tensor/matrix.h"
 
@@ -20,16 +21,17 @@ namespace shoal::model {
 
 class FeedForwardLayer {
  public:
-  // group: the ranks that hold the other columns of this block.
+  // segment_counts: K segments of every rank that holds columns of this block, in order.
   static Expected<FeedForwardLayer> load(WeightLoader& loader, std::int32_t layer,
                                          const FeedForwardBlock& block,
-                                         const parallel::FeedForwardShard& shard, Group group);
+                                         const parallel::FeedForwardShard& shard,
+                                         const std::vector<std::int32_t>& segment_counts);
 
   // Columns of the scratch that apply() needs.
   std::int64_t gate_up_width() const { return gate_up_.width(); }
   std::size_t bytes() const { return gate_up_.bytes() + down_.bytes(); }
   const parallel::PackedLinear& input_weights() const { return gate_up_; }
-  const parallel::PackedLinear& output_weights() const { return down_; }
+  const parallel::RowParallel& output_weights() const { return down_; }
 
   // x: [rows, hidden], normed; gate_up: [rows, gate_up_width()], scratch; delta: [rows, hidden], what the
   // block adds to the residual stream, summed over the group.
@@ -37,13 +39,11 @@ class FeedForwardLayer {
              MatrixView<float> delta) const;
 
  private:
-  FeedForwardLayer(const FeedForwardBlock& block, Group group, parallel::PackedLinear gate_up,
-                   parallel::PackedLinear down);
+  FeedForwardLayer(const FeedForwardBlock& block, parallel::PackedLinear gate_up, parallel::RowParallel down);
 
   FeedForwardBlock block_;
-  Group group_;
   parallel::PackedLinear gate_up_;
-  parallel::PackedLinear down_;
+  parallel::RowParallel down_;
 };
 
 }  // namespace shoal::model

@@ -107,19 +107,24 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
   MatrixView<float> gate_up = m.activations.take(rows, gate_up_width);
 
   const float eps = m.description.norm_eps;
-  const Pass pass{m.context, m.matmul, m.description.ropes, eps, batch.positions};
+  const Pass pass{m.context, m.matmul, m.description.ropes, eps, batch.positions, m.peers};
   for (std::size_t group = 0; group < m.spans.size(); ++group) spans_of_group(batch, group, m.spans[group]);
 
-  embed(m.context, *m.embedding, m.description.embedding_scale, batch.tokens, x);
+  if (m.first_stage()) {
+    embed(m.context, *m.embedding, m.description.embedding_scale, batch.tokens, x);
+  } else {
+    m.peers->receive_hidden(x);
+  }
   kernels::rms_norm(m.context, x, any.attention_norm, eps, normed);
   for (std::size_t i = 0; i < m.layers.size(); ++i) {
     const Layer& layer = m.layers[i];
-    const bool last = i + 1 == m.layers.size();
+    const bool stage_ends = i + 1 == m.layers.size();
+    const bool last = stage_ends && m.last_stage();
     const auto group = static_cast<std::size_t>(layer.attention.block().kv_group);
     const Spans* spans = &m.spans[group];
 
     layer.attention.write(pass, pools[group], *spans, normed, qkv);
-    if (hook) hook(static_cast<std::int32_t>(i), batch);
+    if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i), batch);
     if (last) {
       if (batch.logit_rows.empty()) return;
       spans_of_rows(*spans, batch.logit_rows, m.wanted_spans);
@@ -138,10 +143,17 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
     kernels::add_rms_norm(m.context, x, delta, layer.feed_forward_norm, eps, normed);
     layer.feed_forward.apply(pass, normed, gate_up, delta);
     post_norm(pass, layer.feed_forward_post_norm, delta);
+    if (stage_ends && !last) {
+      // The next stage norms; here only the sum counts.
+      kernels::add_rms_norm(m.context, x, delta, layer.feed_forward_norm, eps, normed);
+      m.peers->send_hidden(x);
+      return;
+    }
     kernels::add_rms_norm(m.context, x, delta, last ? m.output_norm : m.layers[i + 1].attention_norm, eps,
                           normed);
   }
-  m.head.apply(m.context, m.matmul, normed, logits);
+  if (!m.head) return;
+  m.head->apply(m.context, m.matmul, normed, logits);
   if (m.description.final_softcap > 0) cap_logits(m.context, m.description.final_softcap, logits);
 }
 

@@ -27,6 +27,8 @@
 #include "layout/kv_groups.h"
 #include "layout/layout.h"
 #include "model/description.h"
+#include "parallel/peers.h"
+#include "parallel/shard.h"
 #include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
 #include "tensor/matrix.h"
@@ -59,6 +61,8 @@ using LayerHook = std::function<void(std::int32_t layer, const Batch& batch)>;
 struct LoadOptions {
   Layout layout = Layout::single();
   std::int32_t rank = 0;
+  // Layers of each stage; empty: balanced by cost (stages_for).
+  std::vector<std::int32_t> stage_layers;
   kernels::Context context;  // pool, ISA, activations, strict
   // Matrices that the files hold as F32, F16 or BF16 are packed as this type, one of bf16, q8_0 and q4_0,
   // where their rows are whole blocks of it; rows of the embedding table are read as they are. Absent: as in
@@ -67,6 +71,9 @@ struct LoadOptions {
   // Called with done and total bytes of weights while packing.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
+
+// Layers of each stage where nothing else was asked for: even in what they read in decode, the head counted.
+Expected<std::vector<std::int32_t>> stages_for(const ModelDescription& description, std::int32_t stages);
 
 class Model {
  public:
@@ -86,8 +93,14 @@ class Model {
   // Which kernel serves each kind of layer, one line each, for the start-up report.
   std::vector<std::string> kernel_report() const;
 
-  // pools: one view per KV group. logits: [batch.logit_rows.size(), vocabulary].
-  // The tokens' ids and positions must be in range: the head has checked them.
+  // The way to the other ranks; needed before the first pass where there are any. It outlives the model.
+  void set_peers(parallel::Peers& peers);
+  // The part of the vocabulary whose logits this rank computes; empty but in the last stage.
+  parallel::IndexRange vocabulary() const;
+
+  // pools: one view per KV group. logits: [batch.logit_rows.size(), vocabulary().size()].
+  // The tokens' ids and positions must be in range: the head has checked them. With peers, whether the pass
+  // is worth anything is in their status().
   void forward(const Batch& batch, std::span<const KvView> pools, MatrixView<float> logits,
                const LayerHook& hook = {});
 

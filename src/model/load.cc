@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "formats/checkpoint.h"
 #include "formats/fingerprint.h"
@@ -11,7 +14,7 @@
 #include "kernels/dequantise.h"
 #include "model/rank_model.h"
 #include "model/weight_loader.h"
-#include "parallel/collectives.h"
+#include "parallel/peers.h"
 #include "parallel/shard.h"
 
 namespace shoal::model {
@@ -25,17 +28,53 @@ bool any_output_quantised(const formats::Checkpoint& checkpoint, std::optional<D
   });
 }
 
+// This rank's part of every layer, and how many K segments each rank of its tensor group has.
+struct Shards {
+  parallel::AttentionShard attention;
+  std::vector<std::int32_t> attention_segments;
+  parallel::FeedForwardShard feed_forward;
+  std::vector<std::int32_t> feed_forward_segments;
+};
+
+Expected<Shards> shards_of(const ModelDescription& description, bool output_quantised, std::int32_t ranks,
+                           std::int32_t index) {
+  const AttentionBlock& block = description.layers.front().attention;
+  const parallel::HeadCounts heads{block.query_heads, block.kv_heads, block.head_dim};
+  const std::int64_t width = description.layers.front().feed_forward.width;
+  Shards shards;
+  for (std::int32_t i = 0; i < ranks; ++i) {
+    SHOAL_ASSIGN(attention, parallel::attention_shard(heads, output_quantised, {ranks, i}));
+    SHOAL_ASSIGN(feed_forward, parallel::feed_forward_shard(width, {ranks, i}));
+    shards.attention_segments.push_back(static_cast<std::int32_t>(attention.segment_ends.size()));
+    shards.feed_forward_segments.push_back(static_cast<std::int32_t>(feed_forward.segment_ends.size()));
+    if (i != index) continue;
+    shards.attention = std::move(attention);
+    shards.feed_forward = std::move(feed_forward);
+  }
+  return shards;
+}
+
+bool holds(const LayerRange& stage, std::int32_t layer) { return layer >= stage.begin && layer < stage.end; }
+
+// Index of a layer among those of its KV group that this stage holds.
+std::int32_t layer_in_pool(const ModelDescription& description, const AttentionBlock& block,
+                           const LayerRange& stage) {
+  const KvGroup& group = description.kv_groups[static_cast<std::size_t>(block.kv_group)];
+  const auto before = std::count_if(group.layers.begin(), group.layers.begin() + block.layer_in_group,
+                                    [&](std::int32_t layer) { return holds(stage, layer); });
+  return static_cast<std::int32_t>(before);
+}
+
 Expected<Layer> load_layer(WeightLoader& loader, const ModelDescription& description, std::int32_t index,
-                           const parallel::AttentionShard& attention_shard,
-                           const parallel::FeedForwardShard& feed_forward_shard, const Layout& layout,
-                           std::int32_t rank) {
-  const LayerDescription& layer = description.layers[static_cast<std::size_t>(index)];
+                           const Shards& shards, const LayerRange& stage) {
+  LayerDescription layer = description.layers[static_cast<std::size_t>(index)];
+  layer.attention.layer_in_group = layer_in_pool(description, layer.attention, stage);
   SHOAL_ASSIGN(attention_norm, loader.norm(fmt::format("blk.{}.attn_norm.weight", index)));
-  SHOAL_ASSIGN(attention, AttentionLayer::load(loader, index, layer.attention, attention_shard,
-                                               layout.group(GroupKind::kAttentionTensor, rank)));
+  SHOAL_ASSIGN(attention, AttentionLayer::load(loader, index, layer.attention, shards.attention,
+                                               shards.attention_segments));
   SHOAL_ASSIGN(feed_forward_norm, loader.norm(fmt::format("blk.{}.ffn_norm.weight", index)));
-  SHOAL_ASSIGN(feed_forward, FeedForwardLayer::load(loader, index, layer.feed_forward, feed_forward_shard,
-                                                    layout.group(GroupKind::kFeedForwardTensor, rank)));
+  SHOAL_ASSIGN(feed_forward, FeedForwardLayer::load(loader, index, layer.feed_forward, shards.feed_forward,
+                                                    shards.feed_forward_segments));
   Layer loaded{std::move(attention_norm),    std::move(attention),    {},
                std::move(feed_forward_norm), std::move(feed_forward), {}};
   if (layer.post_norms) {
@@ -65,6 +104,19 @@ Status check_weights(const formats::Checkpoint& checkpoint, std::optional<DType>
                       checkpoint.name(), dtype_name(*weights), block_elements(*weights))};
 }
 
+Status check_stages(const std::vector<std::int32_t>& asked, std::int32_t stages,
+                    const ModelDescription& description) {
+  if (asked.empty()) return {};
+  const std::int64_t sum = std::accumulate(asked.begin(), asked.end(), std::int64_t{0});
+  const auto layers = static_cast<std::int64_t>(description.layers.size());
+  const bool each = std::all_of(asked.begin(), asked.end(), [](std::int32_t n) { return n > 0; });
+  if (each && sum == layers && asked.size() == static_cast<std::size_t>(stages)) return {};
+  SHOAL_ASSIGN(balanced, stages_for(description, stages));
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("--layers {} does not deal the model's {} layers to {} stages; {} would",
+                      fmt::join(asked, ","), layers, stages, fmt::join(balanced, ","))};
+}
+
 parallel::Place place_in(const Group& group) { return {group.size(), group.index}; }
 
 std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
@@ -75,8 +127,17 @@ std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
 
 }  // namespace
 
+Expected<std::vector<std::int32_t>> stages_for(const ModelDescription& description, std::int32_t stages) {
+  const AttentionBlock& block = description.layers.front().attention;
+  const std::int64_t heads = 2 * block.query_heads + 2 * block.kv_heads;
+  const std::int64_t width = heads * block.head_dim + 3 * description.layers.front().feed_forward.width;
+  // A layer reads hidden x width weights, the head hidden x vocabulary.
+  return balanced_stages(static_cast<std::int32_t>(description.layers.size()), stages,
+                         static_cast<double>(description.vocabulary) / static_cast<double>(width));
+}
+
 Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model, const LoadOptions& options) {
-  SHOAL_TRY(parallel::check_carriers(options.layout));
+  SHOAL_TRY(parallel::check_degrees(options.layout));
   SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(model));
   const formats::ModelMetadata& metadata = checkpoint.metadata();
 
@@ -85,28 +146,34 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   ModelDescription description = describe(metadata);
   description.parameters = count_parameters(checkpoint);
   description.fingerprint = formats::model_fingerprint(checkpoint, weights, "v1").hex();
-  const parallel::Place attention_place =
-      place_in(options.layout.group(GroupKind::kAttentionTensor, options.rank));
-  const parallel::Place feed_forward_place =
-      place_in(options.layout.group(GroupKind::kFeedForwardTensor, options.rank));
-  const AttentionBlock& block = description.layers.front().attention;
-  SHOAL_ASSIGN(attention_shard,
-               parallel::attention_shard({block.query_heads, block.kv_heads, block.head_dim},
-                                         any_output_quantised(checkpoint, options.weights), attention_place));
-  SHOAL_ASSIGN(feed_forward_shard, parallel::feed_forward_shard(metadata.ffn_dim, feed_forward_place));
+  const Group tensor = options.layout.group(GroupKind::kAttentionTensor, options.rank);
+  SHOAL_ASSIGN(shards, shards_of(description, any_output_quantised(checkpoint, options.weights),
+                                 tensor.size(), tensor.index));
+  SHOAL_ASSIGN(balanced, stages_for(description, options.layout.degrees().pp));
+  SHOAL_TRY(check_stages(options.stage_layers, options.layout.degrees().pp, description));
+  const LayerRange stage = layers_of_stage(options.stage_layers.empty() ? balanced : options.stage_layers,
+                                           options.layout.coordinate(options.rank).pp);
+  const bool last_stage = stage.end == static_cast<std::int32_t>(description.layers.size());
 
-  WeightLoader loader(checkpoint, options.weights, options.context, options.progress);
+  WeightLoader loader(checkpoint, options.weights, options.context, stage, options.progress);
   std::vector<Layer> layers;
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(description.layers.size()); ++i) {
-    SHOAL_ASSIGN(layer, load_layer(loader, description, i, attention_shard, feed_forward_shard,
-                                   options.layout, options.rank));
+  for (std::int32_t i = stage.begin; i < stage.end; ++i) {
+    SHOAL_ASSIGN(layer, load_layer(loader, description, i, shards, stage));
     layers.push_back(std::move(layer));
   }
-  SHOAL_ASSIGN(output_norm, loader.norm("output_norm.weight"));
-  const std::string head_name = description.tied_embeddings ? "token_embd.weight" : "output.weight";
-  const parallel::Place sampling_place = place_in(options.layout.group(GroupKind::kSampling, options.rank));
-  SHOAL_ASSIGN(head, loader.column_parallel(
-                         {{head_name, parallel::vocabulary_shard(description.vocabulary, sampling_place)}}));
+  std::vector<float> output_norm;
+  std::optional<parallel::PackedLinear> head;
+  parallel::IndexRange vocabulary;
+  if (last_stage) {
+    SHOAL_ASSIGN(norm, loader.norm("output_norm.weight"));
+    output_norm = std::move(norm);
+    vocabulary = parallel::vocabulary_shard(description.vocabulary, place_in(tensor));
+  }
+  if (!vocabulary.empty()) {
+    const std::string head_name = description.tied_embeddings ? "token_embd.weight" : "output.weight";
+    SHOAL_ASSIGN(packed, loader.column_parallel({{head_name, vocabulary}}));
+    head = std::move(packed);
+  }
 
   const formats::ModelTensor* embedding = checkpoint.tensor("token_embd.weight");
   if (embedding == nullptr || !kernels::can_dequantise(embedding->type)) {
@@ -118,7 +185,7 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   auto impl = std::unique_ptr<Impl>(new Impl{std::move(checkpoint),
                                              std::move(description),
                                              options.context,
-                                             static_cast<std::int32_t>(attention_shard.kv_heads.size()),
+                                             static_cast<std::int32_t>(shards.attention.kv_heads.size()),
                                              nullptr,
                                              std::move(layers),
                                              std::move(output_norm),
@@ -126,8 +193,13 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              {},
                                              {},
                                              std::vector<std::vector<kernels::AttentionSpan>>(groups),
+                                             {},
+                                             nullptr,
+                                             {},
                                              {}});
   impl->embedding = impl->checkpoint.tensor("token_embd.weight");
+  impl->stage = stage;
+  impl->vocabulary = vocabulary;
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 
@@ -136,11 +208,14 @@ Model::~Model() = default;
 
 const ModelDescription& Model::description() const { return impl_->description; }
 const std::vector<KvGroup>& Model::kv_groups() const { return impl_->description.kv_groups; }
+void Model::set_peers(parallel::Peers& peers) { impl_->peers = &peers; }
+parallel::IndexRange Model::vocabulary() const { return impl_->vocabulary; }
 
 KvLayout Model::pool_layout(KvGroupId group, KvDType dtype) const {
   const KvGroup& of = impl_->description.kv_groups[static_cast<std::size_t>(group.value)];
   KvLayout layout;
-  layout.layers = static_cast<std::int32_t>(of.layers.size());
+  layout.layers = static_cast<std::int32_t>(std::count_if(
+      of.layers.begin(), of.layers.end(), [&](std::int32_t layer) { return holds(impl_->stage, layer); }));
   layout.kv_heads = impl_->kv_heads;
   layout.head_dim = of.head_dim;
   layout.dtype = dtype;
@@ -148,14 +223,14 @@ KvLayout Model::pool_layout(KvGroupId group, KvDType dtype) const {
 }
 
 std::size_t Model::weight_bytes() const {
-  std::size_t total = impl_->head.bytes();
+  std::size_t total = impl_->head ? impl_->head->bytes() : 0;
   for (const Layer& layer : impl_->layers) total += layer.attention.bytes() + layer.feed_forward.bytes();
   return total;
 }
 
 std::vector<std::string> Model::kernel_report() const {
   std::vector<std::string> lines;
-  const auto add = [&](const char* kind, const parallel::PackedLinear& weights) {
+  const auto add = [&](const char* kind, const auto& weights) {
     for (const std::string& name : weights.kernel_names(impl_->context)) {
       std::string line = fmt::format("{}: {}", kind, name);
       if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
@@ -168,7 +243,7 @@ std::vector<std::string> Model::kernel_report() const {
     add("feed-forward gate, up", layer.feed_forward.input_weights());
     add("feed-forward down", layer.feed_forward.output_weights());
   }
-  add("head", impl_->head);
+  if (impl_->head) add("head", *impl_->head);
   return lines;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/context.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "parallel/peers.h"
 
 namespace shoal::model {
 
@@ -20,6 +21,7 @@ struct Pass {
   std::span<const kernels::Rope> ropes;
   float norm_eps = 0;
   std::span<const std::int32_t> positions;  // [rows]
+  parallel::Peers* peers = nullptr;         // null where the rank is alone
 };
 
 }  // namespace shoal::model

@@ -6,14 +6,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "layout/stages.h"
 #include "model/activations.h"
 #include "model/attention_layer.h"
 #include "model/feed_forward_layer.h"
 #include "model/forward.h"
 #include "parallel/packed_linear.h"
+#include "parallel/peers.h"
+#include "parallel/shard.h"
 
 namespace shoal::model {
 
@@ -32,9 +36,10 @@ struct Model::Impl {
   kernels::Context context;
   std::int32_t kv_heads = 0;  // of this rank
   const formats::ModelTensor* embedding = nullptr;
-  std::vector<Layer> layers;
-  std::vector<float> output_norm;
-  parallel::PackedLinear head;
+  std::vector<Layer> layers;       // of this stage
+  std::vector<float> output_norm;  // empty but in the last stage
+  // Of the last stage, and where this rank has any of the vocabulary.
+  std::optional<parallel::PackedLinear> head;
 
   Activations activations;
   kernels::MatmulScratch matmul;
@@ -42,6 +47,13 @@ struct Model::Impl {
   // the rows that are attended in the last layer.
   std::vector<std::vector<kernels::AttentionSpan>> spans;
   std::vector<kernels::AttentionSpan> wanted_spans;
+
+  parallel::Peers* peers = nullptr;  // null where the rank is alone
+  LayerRange stage;                  // the layers that this rank holds, by index in the model
+  parallel::IndexRange vocabulary;   // whose logits it computes
+
+  bool first_stage() const { return stage.begin == 0; }
+  bool last_stage() const { return stage.end == static_cast<std::int32_t>(description.layers.size()); }
 };
 
 }  // namespace shoal::model

@@ -17,12 +17,15 @@ DType packed_as(const formats::ModelTensor& tensor, std::optional<DType> weights
 }
 
 WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
-                           const kernels::Context& context, Progress progress)
+                           const kernels::Context& context, LayerRange stage, Progress progress)
     : checkpoint_(checkpoint), weights_(weights), context_(context), progress_(std::move(progress)) {
   const formats::ModelTensor* embedding = nullptr;
+  // What belongs to no layer is the head and its norm.
+  const bool last_stage = stage.end == checkpoint.metadata().layers;
   for (const auto& need : formats::needed_tensors(checkpoint.metadata())) {
     const formats::ModelTensor* tensor = checkpoint.tensor(need.name);
-    if (tensor == nullptr) continue;
+    const bool held = need.layer < 0 ? last_stage : need.layer >= stage.begin && need.layer < stage.end;
+    if (tensor == nullptr || !held) continue;
     (need.part == formats::ModelPart::kEmbedding ? embedding : order_.emplace_back()) = tensor;
   }
   // As the head it comes last; rows of an embedding that is not the head too are read as tokens come.
@@ -77,14 +80,28 @@ Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_
   return linear;
 }
 
-Expected<parallel::PackedLinear> WeightLoader::row_parallel(const std::string& tensor,
-                                                            parallel::IndexRange columns,
-                                                            std::span<const std::int64_t> segment_ends) {
+Expected<parallel::RowParallel> WeightLoader::row_parallel(const std::string& tensor,
+                                                           parallel::IndexRange columns,
+                                                           std::span<const std::int64_t> segment_ends,
+                                                           const std::vector<std::int32_t>& segment_counts) {
   SHOAL_ASSIGN(found, find(tensor));
-  auto source = parallel::column_slice(*found, columns);
-  if (!source) return failed(tensor, source.error().message());
-  source->pack_as = packed_as(*found, weights_);
-  auto linear = parallel::PackedLinear::pack(std::span(&*source, 1), segment_ends, context_);
+  std::vector<parallel::IndexRange> ranges = {columns};
+  if (parallel::RowParallel::apart(segment_counts, context_)) {
+    ranges.clear();
+    std::int64_t begin = columns.begin;
+    for (const std::int64_t end : segment_ends) {
+      ranges.push_back({begin, columns.begin + end});
+      begin = columns.begin + end;
+    }
+  }
+  std::vector<kernels::WeightSource> sources;
+  for (const parallel::IndexRange& range : ranges) {
+    auto source = parallel::column_slice(*found, range);
+    if (!source) return failed(tensor, source.error().message());
+    source->pack_as = packed_as(*found, weights_);
+    sources.push_back(*std::move(source));
+  }
+  auto linear = parallel::RowParallel::pack(sources, segment_ends, segment_counts, context_);
   if (!linear) return failed(tensor, linear.error().message());
   done_with(*found);
   return linear;

@@ -18,7 +18,9 @@
 #include "core/expected.h"
 #include "formats/checkpoint.h"
 #include "kernels/context.h"
+#include "layout/stages.h"
 #include "parallel/packed_linear.h"
+#include "parallel/row_parallel.h"
 #include "parallel/shard.h"
 
 namespace shoal::model {
@@ -30,8 +32,9 @@ class WeightLoader {
  public:
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
+  // stage: the layers that will be asked for.
   WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
-               const kernels::Context& context, Progress progress);
+               const kernels::Context& context, LayerRange stage, Progress progress);
 
   struct Rows {
     std::string tensor;
@@ -40,9 +43,10 @@ class WeightLoader {
 
   // Outputs split over ranks: the rows of each tensor that this rank computes, side by side.
   Expected<parallel::PackedLinear> column_parallel(std::initializer_list<Rows> parts);
-  // Inputs split over ranks; segment_ends count from columns.begin.
-  Expected<parallel::PackedLinear> row_parallel(const std::string& tensor, parallel::IndexRange columns,
-                                                std::span<const std::int64_t> segment_ends);
+  // Inputs split over ranks; segment_ends count from columns.begin; segment_counts: of every rank.
+  Expected<parallel::RowParallel> row_parallel(const std::string& tensor, parallel::IndexRange columns,
+                                               std::span<const std::int64_t> segment_ends,
+                                               const std::vector<std::int32_t>& segment_counts);
   // A bias, whole.
   Expected<std::vector<float>> vector(const std::string& tensor);
   // A norm's weight, whole, with what the format stores it less by.

@@ -185,10 +185,10 @@ TEST_F(LoadTest, ATypeWithoutAKernelIsNamed) {
   EXPECT_NE(refusal(folder_ / "odd.gguf").find("i8"), std::string::npos);
 }
 
-TEST_F(LoadTest, MoreThanOneRankIsRefused) {
+TEST_F(LoadTest, LayoutsThatCannotBeServedAreRefused) {
   write_model(folder_ / "model.gguf", DType::kF32);
-  options_.layout = *Layout::make({.tp = 2});
-  EXPECT_EQ(refusal(folder_ / "model.gguf").find("tp 2 needs"), 0U);
+  options_.layout = *Layout::make({.cp = 2});
+  EXPECT_EQ(refusal(folder_ / "model.gguf").find("cp 2 is not served"), 0U);
 }
 
 TEST_F(LoadTest, ProgressEndsAtTheWhole) {

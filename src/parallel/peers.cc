@@ -1,0 +1,133 @@
+#include "parallel/peers.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+namespace shoal::parallel {
+namespace {
+
+Group everyone(const Layout& layout, std::int32_t rank) {
+  Group group;
+  for (std::int32_t r = 0; r < layout.ranks(); ++r) group.ranks.push_back(r);
+  group.index = rank;
+  return group;
+}
+
+}  // namespace
+
+Peers::Peers(const Layout& layout, std::int32_t rank, comm::Carrier& carrier, comm::Ledger& ledger,
+             comm::Collectives::Options options)
+    : carrier_(carrier),
+      layout_(layout),
+      rank_(rank),
+      at_(layout.coordinate(rank)),
+      tensor_(carrier, layout.group(GroupKind::kAttentionTensor, rank), ledger, options),
+      all_(carrier, everyone(layout, rank), ledger, options) {}
+
+void Peers::fail(Status status) {
+  carrier_.abort(status.message());
+  if (status_.ok()) status_ = std::move(status);
+}
+
+std::int32_t Peers::sampling_rank() const {
+  return layout_.rank({0, layout_.degrees().pp - 1, at_.cp, at_.dp});
+}
+
+// From the first value to the last, what lies between rows included: one message, one sum.
+std::span<float> Peers::region(MatrixView<float> y) const {
+  return {y.data, static_cast<std::size_t>(y.rows == 0 ? 0 : (y.rows - 1) * y.stride + y.columns)};
+}
+
+void Peers::sum(MatrixView<float> y) {
+  attempt([&] { return tensor_.all_reduce(comm::Purpose::kTp, region(y)); });
+}
+
+void Peers::sum_parts(std::span<const std::int32_t> counts, std::span<const float* const> mine,
+                      MatrixView<float> y) {
+  attempt([&] { return tensor_.all_reduce(comm::Purpose::kTp, {counts, mine}, region(y)); });
+}
+
+Expected<float*> Peers::part_scratch(std::int64_t values) {
+  const auto bytes = static_cast<std::size_t>(values) * sizeof(float);
+  if (parts_.size() < bytes) {
+    auto larger = Buffer::allocate(bytes, "partial sums");
+    if (!larger) {
+      attempt([&] { return larger.error(); });
+      return larger.error();
+    }
+    parts_ = std::move(*larger);
+  }
+  return parts_.as<float>();
+}
+
+void Peers::send_hidden(MatrixView<const float> x) {
+  Coordinate next = at_;
+  ++next.pp;
+  const auto values = region({const_cast<float*>(x.data), x.rows, x.columns, x.stride});
+  attempt([&] { return all_.send(comm::Purpose::kPp, layout_.rank(next), std::as_bytes(values)); });
+}
+
+void Peers::receive_hidden(MatrixView<float> x) {
+  Coordinate previous = at_;
+  --previous.pp;
+  attempt([&] {
+    return all_.receive(comm::Purpose::kPp, layout_.rank(previous), std::as_writable_bytes(region(x)));
+  });
+}
+
+void Peers::gather_vocabulary(std::span<const std::int64_t> ends, MatrixView<const float> shard,
+                              MatrixView<float> whole) {
+  const Group& group = tensor_.group();
+  if (group.index != 0) {
+    attempt([&] {
+      return tensor_.send(
+          comm::Purpose::kSample, 0,
+          std::as_bytes(std::span(shard.data, static_cast<std::size_t>(shard.rows * shard.columns))));
+    });
+    return;
+  }
+  std::int64_t begin = 0;
+  for (std::int32_t peer = 0; peer < group.size(); ++peer) {
+    const std::int64_t end = ends[static_cast<std::size_t>(peer)];
+    const std::int64_t width = end - begin;
+    const float* from = shard.data;
+    if (peer != 0) {
+      gathered_.resize(static_cast<std::size_t>(whole.rows * width));
+      attempt([&] {
+        return tensor_.receive(comm::Purpose::kSample, peer, std::as_writable_bytes(std::span(gathered_)));
+      });
+      from = gathered_.data();
+    }
+    for (std::int64_t row = 0; width > 0 && row < whole.rows; ++row)
+      std::memcpy(whole.row(row) + begin, from + row * width,
+                  static_cast<std::size_t>(width) * sizeof(float));
+    begin = end;
+  }
+}
+
+void Peers::send_ids(std::span<const TokenId> ids) {
+  Coordinate to = at_;
+  to.pp = 0;
+  for (to.tp = 0; to.tp < layout_.degrees().tp; ++to.tp) {
+    if (const std::int32_t peer = layout_.rank(to); peer != rank_)
+      attempt([&] { return all_.send(comm::Purpose::kSample, peer, std::as_bytes(ids)); });
+  }
+}
+
+void Peers::receive_ids(std::span<TokenId> ids) {
+  attempt([&] { return all_.receive(comm::Purpose::kSample, sampling_rank(), std::as_writable_bytes(ids)); });
+}
+
+Status check_degrees(const Layout& layout) {
+  const Degrees& d = layout.degrees();
+  for (const auto& [name, degree] : {std::pair{"cp", d.cp}, {"dp", d.dp}, {"ep", d.ep}}) {
+    if (degree > 1)
+      return {ErrorCode::kUnsupported,
+              fmt::format("{} {} is not served by this build: use {} 1 with tp and pp", name, degree, name)};
+  }
+  return {};
+}
+
+}  // namespace shoal::parallel

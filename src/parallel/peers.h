@@ -1,0 +1,91 @@
+// This rank's way to the other ranks of its worker: what layers and stages hand each other during a pass.
+//
+// A pass has nowhere to return an error from the middle of a layer, so the first failure sticks: later calls
+// do nothing, what the pass computes is garbage, and whoever runs it asks status() once at its end.
+//
+// Thread-safety: belongs to the rank's executor thread.
+// Ownership: borrows carrier and ledger; owns scratch, which only grows.
+// Invariants: all ranks of a worker make matching calls in the same order: what is called follows from the
+//   step plan alone.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/carrier.h"
+#include "comm/collectives.h"
+#include "comm/ledger.h"
+#include "core/expected.h"
+#include "core/ids.h"
+#include "layout/layout.h"
+#include "tensor/buffer.h"
+#include "tensor/matrix.h"
+
+namespace shoal::parallel {
+
+class Peers {
+ public:
+  Peers(const Layout& layout, std::int32_t rank, comm::Carrier& carrier, comm::Ledger& ledger,
+        comm::Collectives::Options options = {});
+
+  const Layout& layout() const { return layout_; }
+  std::int32_t rank() const { return rank_; }
+  bool first_stage() const { return at_.pp == 0; }
+  bool last_stage() const { return at_.pp + 1 == layout_.degrees().pp; }
+  // The rank that samples for this (cp, dp) coordinate: tp 0 of the last stage.
+  std::int32_t sampling_rank() const;
+  bool samples() const { return rank_ == sampling_rank(); }
+
+  // Ok, or the first failure.
+  const Status& status() const { return status_; }
+  // This rank cannot go on for a reason of its own: the others' waits end, too.
+  void fail(Status status);
+
+  // y becomes the sum over the tensor group, in rank order.
+  void sum(MatrixView<float> y);
+  // The same of parts: counts of every rank of the group; mine: this rank's, each with y's shape and stride.
+  // Added in the order of the model's segments. y may be the first of mine.
+  void sum_parts(std::span<const std::int32_t> counts, std::span<const float* const> mine,
+                 MatrixView<float> y);
+  // counts.size() == 1 (nobody to add with) excluded, scratch for `parts` parts of y's shape.
+  Expected<float*> part_scratch(std::int64_t values);
+
+  // The residual stream, f32, to the same coordinate of the next stage, or from that of the one before.
+  void send_hidden(MatrixView<const float> x);
+  void receive_hidden(MatrixView<float> x);
+
+  // shard: [rows, this rank's vocabulary]; ends: where each rank's part of the vocabulary ends. On tp 0 fills
+  // whole: [rows, vocabulary]; elsewhere whole is not used.
+  void gather_vocabulary(std::span<const std::int64_t> ends, MatrixView<const float> shard,
+                         MatrixView<float> whole);
+
+  // Sampled ids to the ranks of the first stage: the sampling rank sends, the others there receive. Nothing
+  // on other ranks.
+  void send_ids(std::span<const TokenId> ids);
+  void receive_ids(std::span<TokenId> ids);
+
+ private:
+  template <typename F>
+  void attempt(F&& f) {
+    if (status_.ok()) status_ = f();
+  }
+  std::span<float> region(MatrixView<float> y) const;
+
+  comm::Carrier& carrier_;
+  Layout layout_;
+  std::int32_t rank_;
+  Coordinate at_;
+  comm::Collectives tensor_;
+  comm::Collectives all_;
+  Status status_;
+  Buffer parts_;
+  std::vector<float> gathered_;
+};
+
+// Fails with kUnsupported, naming the first degree that this build cannot serve.
+Status check_degrees(const Layout& layout);
+
+}  // namespace shoal::parallel

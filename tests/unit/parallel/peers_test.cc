@@ -1,0 +1,99 @@
+#include "parallel/peers.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "comm/fake_carrier.h"
+
+namespace shoal::parallel {
+namespace {
+
+TEST(Degrees, TensorAndPipelineAreServed) {
+  EXPECT_TRUE(check_degrees(Layout::single()).ok());
+  EXPECT_TRUE(check_degrees(*Layout::make({.tp = 3, .pp = 2})).ok());
+}
+
+TEST(Degrees, OthersAreRefusedByName) {
+  for (const auto& [name, degrees] : {std::pair{"cp 2", Degrees{.cp = 2}}, {"dp 4", Degrees{.dp = 4}}}) {
+    const Status status = check_degrees(*Layout::make(degrees));
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(status.message().find(name), 0U) << status.message();
+  }
+}
+
+TEST(Peers, TheFirstFailureSticksAndEndsTheRest) {
+  auto carriers = comm::FakeNetwork::carriers(2);
+  comm::Ledger ledger;
+  Peers peers(*Layout::make({.tp = 2}), 0, *carriers[0], ledger, {std::chrono::milliseconds(20)});
+  float values[4] = {1, 2, 3, 4};
+  peers.sum(MatrixView<float>(values, 2, 2));
+  EXPECT_EQ(peers.status().code(), ErrorCode::kDeadline);
+  const std::string first = peers.status().message();
+  carriers[1]->abort("another reason");
+  peers.send_ids(std::vector<TokenId>{1});
+  EXPECT_EQ(peers.status().message(), first);
+}
+
+// tp 2, pp 2: hidden states go from stage to stage, ids from the last stage's first rank to both of the
+// first.
+TEST(Peers, HandsOnHiddenStatesAndIds) {
+  const Layout layout = *Layout::make({.tp = 2, .pp = 2});
+  auto carriers = comm::FakeNetwork::carriers(4);
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      comm::Ledger ledger;
+      Peers peers(layout, rank, *carriers[static_cast<std::size_t>(rank)], ledger);
+      EXPECT_EQ(peers.sampling_rank(), 2);
+      // Rows of 3 in a stride of 5.
+      std::vector<float> x(10, static_cast<float>(rank));
+      const MatrixView<float> view(x.data(), 2, 3, 5);
+      if (peers.first_stage()) {
+        peers.send_hidden(view);
+        std::vector<TokenId> ids(3);
+        peers.receive_ids(ids);
+        EXPECT_EQ(ids, (std::vector<TokenId>{7, 8, 9}));
+        const auto charge = ledger.totals(comm::Purpose::kPp);
+        EXPECT_EQ(charge.calls, 1U);
+        EXPECT_EQ(charge.payload, 8 * sizeof(float));
+      } else {
+        peers.receive_hidden(view);
+        EXPECT_EQ(x[0], static_cast<float>(rank - 2));
+        EXPECT_EQ(x[7], static_cast<float>(rank - 2));
+        if (peers.samples()) peers.send_ids(std::vector<TokenId>{7, 8, 9});
+      }
+      EXPECT_TRUE(peers.status().ok()) << peers.status().message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Peers, GathersShardsOfTheVocabulary) {
+  const Layout layout = *Layout::make({.tp = 3});
+  auto carriers = comm::FakeNetwork::carriers(3);
+  const std::vector<std::int64_t> ends = {4, 6, 6};
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      comm::Ledger ledger;
+      Peers peers(layout, rank, *carriers[static_cast<std::size_t>(rank)], ledger);
+      const std::int64_t begin = rank == 0 ? 0 : ends[static_cast<std::size_t>(rank - 1)];
+      const std::int64_t width = ends[static_cast<std::size_t>(rank)] - begin;
+      std::vector<float> shard, whole(12);
+      for (std::int64_t row = 0; row < 2; ++row) {
+        for (std::int64_t i = 0; i < width; ++i) shard.push_back(static_cast<float>(10 * row + begin + i));
+      }
+      peers.gather_vocabulary(ends, MatrixView<float>(shard.data(), 2, width), {whole.data(), 2, 6});
+      ASSERT_TRUE(peers.status().ok());
+      if (rank == 0) {
+        EXPECT_EQ(whole, (std::vector<float>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace shoal::parallel
