@@ -63,6 +63,12 @@ Expected<std::unique_ptr<OpenModel>> OpenModel::open(const ModelFlags& flags) {
   return opened;
 }
 
+LogLevel log_level_of(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warn") return LogLevel::kWarn;
+  return name == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
 int complain(const char* command, const Status& status, int exit_code) {
   fmt::print(stderr, "shoal {}: {}\n", command, status.message());
   return exit_code;

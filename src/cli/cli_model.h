@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/expected.h"
+#include "core/log.h"
 #include "core/thread_pool.h"
 #include "kernels/context.h"
 #include "model/forward.h"
@@ -54,6 +55,9 @@ class OpenModel {
   KvDType kv_dtype_;
   std::unique_ptr<model::Model> model_;
 };
+
+// "debug", "info", "warn", "error"; anything else is info.
+LogLevel log_level_of(const std::string& name);
 
 // Writes `shoal COMMAND: message` to standard error and gives back the exit code.
 int complain(const char* command, const Status& status, int exit_code = 1);

@@ -11,6 +11,7 @@
 #include <exception>
 #include <iostream>
 
+#include "cli/bench_comm.h"
 #include "cli/bench_engine.h"
 #include "cli/bench_kernel.h"
 #include "cli/bench_machine.h"
@@ -18,6 +19,7 @@
 #include "cli/chat.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
+#include "cli/rank.h"
 #include "cli/render.h"
 #include "cli/score.h"
 #include "cli/serve.h"
@@ -31,6 +33,7 @@ constexpr int kUsage = 2;
 void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_serve(app, exit_code);
   shoal::cli::add_chat(app, exit_code);
+  shoal::cli::add_rank(app, exit_code);
   shoal::cli::add_inspect(app, exit_code);
   shoal::cli::add_tokenize(app, exit_code);
   shoal::cli::add_render(app, exit_code);
@@ -40,6 +43,7 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand(
       "bench", "Measure speed: of the machine, its kernels, the engine, or a running server");
   bench->require_subcommand(1);
+  shoal::cli::add_bench_comm(*bench, exit_code);
   shoal::cli::add_bench_engine(*bench, exit_code);
   shoal::cli::add_bench_kernel(*bench, exit_code);
   shoal::cli::add_bench_machine(*bench, exit_code);

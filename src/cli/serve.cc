@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,10 +13,12 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
 #include "cli/cli_model.h"
+#include "cli/rank_launcher.h"
 #include "cli/real_range.h"
 #include "core/log.h"
 #include "engine/engine.h"
@@ -132,7 +135,28 @@ Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
   return fields;
 }
 
-Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) {
+// Why the worker ends, where a rank's loss ends it.
+class LostRank {
+ public:
+  // The main thread takes it as it takes a stop: what runs has ended with an error by then.
+  void report(const Status& status) {
+    {
+      const std::lock_guard lock(mutex_);
+      status_ = status;
+    }
+    ::kill(::getpid(), SIGTERM);
+  }
+  Status status() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Status status_;
+};
+
+Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags, LostRank& lost) {
   SHOAL_ASSIGN(defaults, sampling_defaults(flags));
   ProgressLine line("Loading");
   engine::EngineOptions options = flags.engine;
@@ -147,6 +171,9 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   options.progress = [&line](std::string_view, double fraction) {
     line.show(static_cast<std::uint64_t>(fraction * 1000), 1000);
   };
+  options.build = SHOAL_VERSION;
+  options.launcher = std::make_shared<ProcessLauncher>(flags.log_level);
+  options.on_lost = [&lost](const Status& status) { lost.report(status); };
   SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
   SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer(), engine->context()));
   const std::filesystem::path model = named(flags.model.model);
@@ -180,6 +207,7 @@ void report_start(const serving::Worker& worker) {
 
 int run_serve(const ServeFlags& flags) {
   const StopSignal stop;
+  LostRank lost;
   serving::ServiceOptions options;
   options.host = flags.host;
   options.port = flags.port;
@@ -197,7 +225,7 @@ int run_serve(const ServeFlags& flags) {
   if (!service.ok()) return complain("serve", service.error());
   auto worker = [&] {
     const StopWhileLoading watch(stop);
-    return load_worker(flags);
+    return load_worker(flags, lost);
   }();
   if (!worker.ok()) return complain("serve", worker.error());
   report_start(**worker);
@@ -223,7 +251,8 @@ int run_serve(const ServeFlags& flags) {
   drained.store(true);
   impatient.join();
   log(LogLevel::kInfo, "serve.stopped", "cut_short={}", !clean);
-  return 0;
+  const Status loss = lost.status();
+  return loss.ok() ? 0 : complain("serve", loss);
 }
 
 }  // namespace
@@ -247,6 +276,21 @@ void add_serve(CLI::App& app, int& exit_code) {
       ->add_option("--ctx", flags->engine.context,
                    "Longest prompt plus answer in tokens; default: what the model was made for")
       ->check(CLI::Range(1, 1 << 24));
+  serve
+      ->add_option("--tp", flags->engine.degrees.tp,
+                   "Tensor parallelism: ranks that share every layer of the model")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  serve
+      ->add_option("--pp", flags->engine.degrees.pp,
+                   "Pipeline parallelism: stages that hold the layers one after the other")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  serve
+      ->add_option("--layers", flags->engine.stage_layers,
+                   "Layers of each stage, as 12,18; default: balanced by what a token costs")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65535));
   auto* pages =
       serve->add_option("--kv-pages", flags->engine.kv_pages, "Size of the KV pool in pages of 32 tokens")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
@@ -288,10 +332,7 @@ void add_serve(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
   serve->callback([flags, &exit_code] {
-    set_log_level(flags->log_level == "debug"   ? LogLevel::kDebug
-                  : flags->log_level == "warn"  ? LogLevel::kWarn
-                  : flags->log_level == "error" ? LogLevel::kError
-                                                : LogLevel::kInfo);
+    set_log_level(log_level_of(flags->log_level));
     auto chunk = prefill_chunk_of(flags->prefill_chunk);
     if (!chunk.ok()) {
       exit_code = complain("serve", chunk.error(), 2);

@@ -47,6 +47,7 @@ struct LiveRequest {
 
 struct Engine::Impl {
   EngineOptions options;
+  std::size_t plans_in_flight = 0;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::unique_ptr<Executor> executor;    // its thread outlives the engine thread
   std::unique_ptr<Scheduler> scheduler;  // the engine thread's
@@ -82,7 +83,7 @@ struct Engine::Impl {
 // The engine thread: waits for commands and results, takes them in order, keeps two plans in flight.
 void Engine::Impl::main() {
   std::vector<StepResult> done;
-  done.reserve(kPlansInFlight);
+  done.reserve(plans_in_flight);
   bool stopping = false;
   for (;;) {
     std::deque<Command> todo;
@@ -169,8 +170,10 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
     return Status(ErrorCode::kInvalidArgument, "--max-token-gap must be above 0", "--max-token-gap");
   auto impl = std::make_unique<Impl>();
   Impl& at = *impl;
-  at.results.reserve(kPlansInFlight);
   at.options = std::move(options);
+  SHOAL_ASSIGN(layout, Layout::make(at.options.degrees));
+  at.plans_in_flight = static_cast<std::size_t>(layout.plans_in_flight());
+  at.results.reserve(at.plans_in_flight);
   SHOAL_ASSIGN(tokenizer, tokenizer::Tokenizer::load(at.options.model));
   at.tokenizer = std::move(tokenizer);
   SHOAL_ASSIGN(executor, Executor::start(at.options, sequence_slots(at.options.max_sequences),
@@ -193,6 +196,7 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   scheduler.fingerprint = description.fingerprint;
   scheduler.context = loaded.context;
   scheduler.max_sequences = at.options.max_sequences;
+  scheduler.plans_in_flight = at.plans_in_flight;
   scheduler.batch.token_gap = at.options.max_token_gap;
   scheduler.batch.fixed_chunk = at.options.prefill_chunk;
   at.scheduler = std::make_unique<Scheduler>(std::move(scheduler), at.tokenizer);

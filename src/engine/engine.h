@@ -19,12 +19,15 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "kernels/context.h"
+#include "layout/layout.h"
 #include "model/description.h"
 #include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
 #include "tokenizer/tokenizer.h"
 
 namespace shoal::engine {
+
+class RankLauncher;  // engine/worker_ranks.h
 
 struct EngineOptions {
   std::filesystem::path model;
@@ -43,6 +46,14 @@ struct EngineOptions {
   double max_token_gap = 0.2;       // seconds between two tokens of a running stream
   // Called while loading, on the executor thread; start() has not returned then.
   std::function<void(std::string_view stage, double fraction)> progress;
+  // The ranks that serve the model together; the launcher starts all but the first. With one rank neither is
+  // used.
+  Degrees degrees;
+  std::vector<std::int32_t> stage_layers;  // layers of each stage; empty: balanced
+  std::shared_ptr<RankLauncher> launcher;
+  std::string build;  // ranks of another are refused
+  // A rank is gone and with it every request, which end with this sentence. Called once, on some thread.
+  std::function<void(const Status&)> on_lost;
   // For tests that compare bits: sees the logits of every sampled row, on the executor thread.
   LogitsObserver logits_observer;
 };

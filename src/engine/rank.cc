@@ -17,7 +17,12 @@ Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context conte
       options_(std::move(options)),
       vocabulary_(model.description().vocabulary),
       groups_(model.kv_groups().size()),
-      rows_(static_cast<std::size_t>(options_.max_slots)) {}
+      rows_(static_cast<std::size_t>(options_.max_slots)) {
+  if (options_.peers == nullptr) return;
+  const std::int32_t tp = options_.peers->layout().degrees().tp;
+  for (std::int32_t index = 0; tp > 1 && index < tp; ++index)
+    vocabulary_ends_.push_back(parallel::vocabulary_shard(vocabulary_, {tp, index}).end);
+}
 
 Rank::Row* Rank::row(SequenceSlot sequence) {
   if (sequence.value < 0 || static_cast<std::size_t>(sequence.value) >= rows_.size()) return nullptr;
@@ -37,6 +42,8 @@ StepResult Rank::run(const StepPlan& plan) {
     if (const Status status = apply(plan, result); !status.ok()) fail(plan, result, "", status.message());
   } catch (const std::exception& error) {
     fail(plan, result, "the forward pass failed: ", error.what());
+    // The others' passes did not: the ranks no longer hold the same.
+    if (options_.peers != nullptr) options_.peers->fail({ErrorCode::kInternal, result.error});
   }
   result.seconds = seconds_between(begin, now());
   return result;
@@ -56,13 +63,17 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
   samples_.clear();
   scores_.clear();
 
+  // So far back the ids have been sent: taking them waits for nobody, and leaves room on their way.
+  while (!awaited_.empty() &&
+         awaited_.front().plan.value + static_cast<std::uint64_t>(options_.plans_in_flight) <=
+             plan.number.value)
+    SHOAL_TRY(take_awaited_ids(awaited_.size() - 1));
   SHOAL_TRY(apply_changes(plan));
   const auto sub_batch = static_cast<std::size_t>(options_.sub_batch);
   if (sub_batch < plan.sub_batches.size()) {
     for (const WorkItem& item : plan.sub_batches[sub_batch].items) SHOAL_TRY(add_item(item));
   }
-  if (batch_.rows() > 0) compute(result);
-  return {};
+  return batch_.rows() > 0 ? compute(plan.number, result) : Status();
 }
 
 // The table is brought to where the plan would have left it, its sequences failed: the head's later plans
@@ -93,13 +104,62 @@ void Rank::fail(const StepPlan& plan, StepResult& result, std::string_view what,
   }
 }
 
-void Rank::compute(StepResult& result) {
+Status Rank::compute(PlanNumber number, StepResult& result) {
   const auto wanted = static_cast<std::int64_t>(batch_.logit_rows.size());
-  if (const auto size = static_cast<std::size_t>(wanted * vocabulary_); logits_.size() < size)
+  const std::int64_t width = model_.vocabulary().size();
+  const bool cut = !vocabulary_ends_.empty();
+  if (const auto size = static_cast<std::size_t>(wanted * vocabulary_); samples() && logits_.size() < size)
     logits_.resize(size);
-  model_.forward(batch_, store_.views(), MatrixView<float>(logits_.data(), wanted, vocabulary_));
-  score_prompts(result);
-  sample(result);
+  if (const auto size = static_cast<std::size_t>(wanted * width); cut && shard_.size() < size)
+    shard_.resize(size);
+  const MatrixView<float> shard(cut ? shard_.data() : logits_.data(), wanted, width);
+  model_.forward(batch_, store_.views(), shard);
+  if (cut && wanted > 0 && options_.peers->last_stage())
+    options_.peers->gather_vocabulary(vocabulary_ends_, shard,
+                                      MatrixView<float>(logits_.data(), wanted, vocabulary_));
+  SHOAL_TRY(peers_status());
+  if (samples()) {
+    score_prompts(result);
+    sample(result);
+  }
+  return options_.peers == nullptr ? Status() : exchange_ids(number, result);
+}
+
+// The sampling rank sends what it chose; ranks of the first stage note that it will come.
+Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
+  if (samples_.empty()) return {};
+  if (samples()) {
+    ids_.clear();
+    for (const SampledToken& token : result.sampled) ids_.push_back(token.id);
+    options_.peers->send_ids(ids_);
+  } else if (options_.peers->first_stage()) {
+    AwaitedIds awaited{number, {}};
+    for (const Sample& each : samples_) {
+      Row& at = *row(each.sequence);
+      at.awaits_id = true;
+      awaited.rows.emplace_back(each.sequence, at.opened);
+    }
+    awaited_.push_back(std::move(awaited));
+  }
+  return peers_status();
+}
+
+// Until at most `keep` plans' ids are on their way.
+Status Rank::take_awaited_ids(std::size_t keep) {
+  for (; awaited_.size() > keep; awaited_.pop_front()) {
+    const AwaitedIds& awaited = awaited_.front();
+    ids_.resize(awaited.rows.size());
+    options_.peers->receive_ids(ids_);
+    SHOAL_TRY(peers_status());
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      Row& at = *row(awaited.rows[i].first);
+      // The slot may be another sequence's by now.
+      if (at.opened != awaited.rows[i].second) continue;
+      at.last = ids_[i];
+      at.awaits_id = false;
+    }
+  }
+  return {};
 }
 
 Status Rank::apply_changes(const StepPlan& plan) {
@@ -123,6 +183,7 @@ Status Rank::open(const SequenceOpen& open) {
         ErrorCode::kInternal,
         fmt::format("step plan opens sequence {}, which is open or outside the table", open.sequence.value)};
   at->open = true;
+  at->opened = ++opens_;
   at->sampler.emplace(open.sampling, open.prompt, open.output);
   at->prompt = open.prompt;
   at->last = open.output.empty() ? -1 : open.output.back();
@@ -165,7 +226,8 @@ Status Rank::add_item(const WorkItem& item) {
   Row* at = row(item.sequence);
   // Composed before its head knew: nobody waits for it any more.
   if (at != nullptr && at->failed) return {};
-  if (at == nullptr || !at->open || (item.tokens.empty() && at->last < 0))
+  if (at != nullptr && at->awaits_id && item.tokens.empty()) SHOAL_TRY(take_awaited_ids(0));
+  if (at == nullptr || !at->open || (item.tokens.empty() && at->last < 0 && needs_ids()))
     return {ErrorCode::kInternal,
             fmt::format("step plan gives work to sequence {}, which is not open or has no sampled token",
                         item.sequence.value)};

@@ -8,9 +8,14 @@
 //      error: its closes are done, its sequences failed (what later plans ask of them is skipped, until they
 //      close), all others are untouched. run() does not throw.
 //   3. Batches of a size seen before allocate nothing but what the result carries.
+//   4. With peers, only the sampling rank's results mean anything. A rank that fails by itself, or whose
+//   peers
+//      do, fails them all: peers->status() says so, and run() is of no use any more.
 
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -24,6 +29,7 @@
 #include "kv/kv_store.h"
 #include "layout/step_plan.h"
 #include "model/forward.h"
+#include "parallel/peers.h"
 
 namespace shoal::engine {
 
@@ -38,6 +44,10 @@ class Rank {
     std::int32_t max_slots = 0;  // rows of the sequence table
     std::int32_t sub_batch = 0;  // which (cp, dp) coordinate's work this rank does
     LogitsObserver observer;
+    // The other ranks; null where there are none.
+    parallel::Peers* peers = nullptr;
+    // Of the head, at most: ids of plans that far back have been sent.
+    std::int32_t plans_in_flight = 2;
   };
 
   Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options);
@@ -51,6 +61,8 @@ class Rank {
     std::optional<Sampler> sampler;
     std::vector<TokenId> prompt;                   // where penalties or prompt log-probabilities need it
     TokenId last = -1;                             // sampled last
+    bool awaits_id = false;                        // it is on its way here
+    std::uint64_t opened = 0;                      // tells this sequence from the slot's earlier ones
     std::vector<std::vector<std::int32_t>> slots;  // by group and logical page
   };
 
@@ -66,6 +78,12 @@ class Rank {
     std::int64_t logits_row = 0;
   };
 
+  // Ids that the sampling rank sends to this one, of one plan.
+  struct AwaitedIds {
+    PlanNumber plan;
+    std::vector<std::pair<SequenceSlot, std::uint64_t>> rows;  // slot and Row::opened
+  };
+
   Status apply(const StepPlan& plan, StepResult& result);
   void fail(const StepPlan& plan, StepResult& result, std::string_view what, std::string_view cause) noexcept;
   Status apply_changes(const StepPlan& plan);
@@ -73,7 +91,12 @@ class Rank {
   Status grant(const PageGrant& grant);
   Status release(const PageRelease& release);
   Status add_item(const WorkItem& item);
-  void compute(StepResult& result);
+  Status compute(PlanNumber number, StepResult& result);
+  Status exchange_ids(PlanNumber number, const StepResult& result);
+  Status take_awaited_ids(std::size_t keep);
+  Status peers_status() const { return options_.peers == nullptr ? Status() : options_.peers->status(); }
+  bool samples() const { return options_.peers == nullptr || options_.peers->samples(); }
+  bool needs_ids() const { return options_.peers == nullptr || options_.peers->first_stage(); }
   void sample(StepResult& result);
   void score_prompts(StepResult& result);
   Row* row(SequenceSlot sequence);
@@ -87,6 +110,10 @@ class Rank {
   std::size_t groups_;
   PlanNumber next_{1};
   std::vector<Row> rows_;
+  std::uint64_t opens_ = 0;
+  std::deque<AwaitedIds> awaited_;
+  // Ends of the ranks' parts of the vocabulary, where the head is cut.
+  std::vector<std::int64_t> vocabulary_ends_;
 
   // Of the step at hand; kept for their capacity.
   model::Batch batch_;
@@ -94,6 +121,8 @@ class Rank {
   std::vector<Sample> samples_;
   std::vector<PromptScore> scores_;
   std::vector<float> logits_;
+  std::vector<float> shard_;
+  std::vector<TokenId> ids_;
 };
 
 }  // namespace shoal::engine

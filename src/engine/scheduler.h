@@ -6,7 +6,7 @@
 // Thread-safety: none; it belongs to the engine thread.
 // Ownership: owns requests, sequences, page pools (tables, not bytes), prefix tree, detokenisers.
 // Invariants: docs/execution.md, sections 2 to 4. In particular:
-//   1. At most kPlansInFlight plans are unanswered.
+//   1. At most options.plans_in_flight plans are unanswered.
 //   2. Each request's last event is sent exactly once.
 //   3. compose() gives a plan whenever nothing is in flight and anything waits: the engine never stands
 //      still.
@@ -35,7 +35,6 @@
 
 namespace shoal::engine {
 
-inline constexpr std::size_t kPlansInFlight = 2;
 // Most of the best ids whose log-probabilities may be asked for.
 inline constexpr std::int32_t kMaxLogprobs = 128;
 inline constexpr std::int32_t kMaxChoices = 128;
@@ -49,6 +48,7 @@ struct SchedulerOptions {
   std::int32_t context = 0;  // the limit in force; pools hold at least that much
   std::int32_t max_sequences = 64;
   policy::BatchLimits batch;
+  std::size_t plans_in_flight = 2;  // Layout::plans_in_flight()
 };
 
 // Rows of the ranks' sequence tables: a slot is not reused in the plan that closes it (P4).

@@ -20,7 +20,7 @@ constexpr std::int32_t kMostPassed = 16;
 }  // namespace
 
 std::optional<StepPlan> Scheduler::compose(TimePoint now) {
-  if (flights_.size() >= kPlansInFlight) return std::nullopt;
+  if (flights_.size() >= options_.plans_in_flight) return std::nullopt;
   StepPlan plan;
   plan.number = next_plan_;
   plan.sub_batches.resize(1);

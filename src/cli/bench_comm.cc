@@ -1,0 +1,312 @@
+#include "cli/bench_comm.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/cli_model.h"
+#include "comm/collectives.h"
+#include "comm/shm_carrier.h"
+#include "comm/tcp_carrier.h"
+#include "comm/tcp_mesh.h"
+
+namespace shoal::cli {
+namespace {
+
+using comm::Purpose;
+using nlohmann::ordered_json;
+
+struct CommFlags {
+  std::int32_t ranks = 2;
+  std::vector<std::string> carriers = {"shm", "tcp"};
+  std::vector<std::string> collectives = {"all_reduce"};
+  std::vector<std::uint64_t> sizes = {8192, 32768, std::uint64_t{1} << 20, std::uint64_t{16} << 20};
+  std::int32_t repeat = 5;
+  double seconds = 0.2;
+  bool json = false;
+};
+
+// What the ranks share before they part.
+struct Meeting {
+  std::shared_ptr<comm::ShmSegment> segment;
+  std::vector<comm::Listener> listeners;
+  std::vector<comm::Endpoint> endpoints;
+  std::optional<wire::ClusterToken> token;
+};
+
+Group everyone(std::int32_t ranks, std::int32_t index) {
+  Group group;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) group.ranks.push_back(rank);
+  group.index = index;
+  return group;
+}
+
+Expected<Meeting> prepare(const CommFlags& flags) {
+  Meeting meeting;
+  comm::ShmLayout layout;
+  layout.ranks = flags.ranks;
+  layout.groups = {everyone(flags.ranks, 0).ranks};
+  SHOAL_ASSIGN(segment, comm::ShmSegment::create(layout));
+  meeting.segment = segment;
+  for (std::int32_t rank = 0; rank < flags.ranks; ++rank) {
+    SHOAL_ASSIGN(listener, comm::Listener::open("127.0.0.1", 0));
+    meeting.endpoints.push_back({"127.0.0.1", listener.port()});
+    meeting.listeners.push_back(std::move(listener));
+  }
+  SHOAL_ASSIGN(token, wire::ClusterToken::draw());
+  meeting.token = token;
+  return meeting;
+}
+
+Expected<std::unique_ptr<comm::Carrier>> carrier_of(const std::string& kind, Meeting& meeting,
+                                                    std::int32_t rank, bool spin) {
+  std::unique_ptr<comm::Carrier> carrier;
+  if (kind == "shm") {
+    comm::ShmCarrier::Options options;
+    if (!spin) options.patience.pauses = 0;
+    carrier = std::make_unique<comm::ShmCarrier>(meeting.segment, rank, options);
+  } else {
+    SHOAL_ASSIGN(sockets, comm::connect_mesh(rank, meeting.endpoints,
+                                             meeting.listeners[static_cast<std::size_t>(rank)],
+                                             *meeting.token, Epoch(1), now() + std::chrono::seconds(20)));
+    comm::TcpCarrier::Options options;
+    if (!spin) options.looks = 0;
+    carrier = std::make_unique<comm::TcpCarrier>(rank, std::move(sockets), options);
+  }
+  return carrier;
+}
+
+// One call of a collective on buffers of `bytes` in all.
+class Exercise {
+ public:
+  Exercise(const std::string& name, std::uint64_t bytes, comm::Collectives& group)
+      : name_(name), group_(group), values_(static_cast<std::size_t>(bytes) / sizeof(float), 1) {
+    const auto ranks = static_cast<std::size_t>(group.group().size());
+    const std::size_t part = values_.size() / ranks;
+    counts_.assign(ranks, static_cast<std::int64_t>(part));
+    results_.resize(values_.size());
+    for (std::size_t i = 0; i < ranks; ++i) {
+      out_.push_back(std::as_bytes(std::span(values_).subspan(i * part, part)));
+      in_.push_back(std::as_writable_bytes(std::span(results_).subspan(i * part, part)));
+    }
+  }
+
+  Status run() {
+    const auto own = static_cast<std::size_t>(group_.group().index);
+    if (name_ == "all_reduce") return group_.all_reduce(Purpose::kTp, values_);
+    if (name_ == "all_gather") return group_.all_gather(Purpose::kTp, out_[own], in_);
+    if (name_ == "all_to_all") return group_.all_to_all(Purpose::kEp, out_, in_);
+    if (name_ == "broadcast")
+      return group_.broadcast(Purpose::kPlan, 0, std::as_writable_bytes(std::span(values_)));
+    if (name_ == "reduce_scatter")
+      return group_.reduce_scatter(
+          Purpose::kTp, counts_,
+          std::span(values_).first(static_cast<std::size_t>(counts_[0]) * counts_.size()),
+          std::span(results_).first(static_cast<std::size_t>(counts_[0])));
+    return ping_pong();
+  }
+
+ private:
+  // There and back between the first two; half of it is one way.
+  Status ping_pong() {
+    const auto bytes = std::as_writable_bytes(std::span(values_));
+    if (group_.group().index == 0) {
+      SHOAL_TRY(group_.send(Purpose::kPp, 1, bytes));
+      return group_.receive(Purpose::kPp, 1, bytes);
+    }
+    if (group_.group().index != 1) return {};
+    SHOAL_TRY(group_.receive(Purpose::kPp, 0, bytes));
+    return group_.send(Purpose::kPp, 0, bytes);
+  }
+
+  std::string name_;
+  comm::Collectives& group_;
+  std::vector<float> values_;
+  std::vector<float> results_;
+  std::vector<std::int64_t> counts_;
+  std::vector<std::span<const std::byte>> out_;
+  std::vector<std::span<std::byte>> in_;
+};
+
+struct Timing {
+  double median = 0, p90 = 0, p99 = 0;  // seconds
+};
+
+// Every rank runs as often as rank 0 finds right.
+Expected<Timing> time_exercise(Exercise& exercise, comm::Collectives& group, double seconds) {
+  TimePoint begin = now();
+  for (int i = 0; i < 5; ++i) SHOAL_TRY(exercise.run());
+  const double once = seconds_between(begin, now()) / 5;
+  auto rounds = static_cast<std::int32_t>(std::clamp(seconds / std::max(once, 1e-7), 10.0, 20000.0));
+  SHOAL_TRY(group.broadcast(Purpose::kPlan, 0, std::as_writable_bytes(std::span(&rounds, 1))));
+  std::vector<double> times;
+  for (std::int32_t i = 0; i < rounds; ++i) {
+    begin = now();
+    SHOAL_TRY(exercise.run());
+    times.push_back(seconds_between(begin, now()));
+  }
+  std::sort(times.begin(), times.end());
+  const auto at = [&](double share) {
+    return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
+  };
+  return Timing{at(0.5), at(0.9), at(0.99)};
+}
+
+// All cases on one rank. found(carrier, collective, bytes, timing) on rank 0 is what counts.
+template <typename F>
+Status run_rank(const CommFlags& flags, Meeting& meeting, std::int32_t rank, F&& found) {
+  const bool spin = usable_cores() >= flags.ranks;
+  for (const std::string& kind : flags.carriers) {
+    SHOAL_ASSIGN(carrier, carrier_of(kind, meeting, rank, spin));
+    comm::Ledger ledger;
+    comm::Collectives group(*carrier, everyone(flags.ranks, rank), ledger, {});
+    for (std::int32_t round = 0; round < flags.repeat; ++round) {
+      for (const std::string& collective : flags.collectives) {
+        for (const std::uint64_t bytes : flags.sizes) {
+          Exercise exercise(collective, bytes, group);
+          SHOAL_ASSIGN(timing, time_exercise(exercise, group, flags.seconds));
+          if (collective == "send") timing = {timing.median / 2, timing.p90 / 2, timing.p99 / 2};
+          found(kind, collective, bytes, timing);
+        }
+      }
+    }
+  }
+  return {};
+}
+
+struct Row {
+  std::string carrier, collective;
+  std::uint64_t bytes = 0;
+  std::vector<Timing> runs;
+
+  double median() const {
+    std::vector<double> medians;
+    for (const Timing& run : runs) medians.push_back(run.median);
+    std::nth_element(medians.begin(), medians.begin() + static_cast<std::ptrdiff_t>(medians.size() / 2),
+                     medians.end());
+    return medians[medians.size() / 2];
+  }
+};
+
+void print_text(const std::vector<Row>& rows) {
+  fmt::print("{:8} {:15} {:>10} {:>10} {:>10} {:>10} {:>8}\n", "carrier", "collective", "bytes", "us",
+             "p90 us", "p99 us", "GB/s");
+  for (const Row& row : rows) {
+    double p90 = 0, p99 = 0;
+    for (const Timing& run : row.runs) {
+      p90 = std::max(p90, run.p90);
+      p99 = std::max(p99, run.p99);
+    }
+    fmt::print("{:8} {:15} {:>10} {:>10.1f} {:>10.1f} {:>10.1f} {:>8.2f}\n", row.carrier, row.collective,
+               row.bytes, row.median() * 1e6, p90 * 1e6, p99 * 1e6,
+               static_cast<double>(row.bytes) / row.median() / 1e9);
+  }
+}
+
+void print_json(const CommFlags& flags, const std::vector<Row>& rows) {
+  ordered_json report;
+  report["bench"] = "comm";
+  report["machine"] = {{"cores", usable_cores()}};
+  report["params"] = {{"ranks", flags.ranks}, {"repeat", flags.repeat}, {"seconds", flags.seconds}};
+  report["runs"] = ordered_json::array();
+  for (const Row& row : rows) {
+    ordered_json runs = ordered_json::array();
+    for (const Timing& run : row.runs)
+      runs.push_back({{"us", run.median * 1e6}, {"p90_us", run.p90 * 1e6}, {"p99_us", run.p99 * 1e6}});
+    report["runs"].push_back({{"carrier", row.carrier},
+                              {"collective", row.collective},
+                              {"bytes", row.bytes},
+                              {"median_us", row.median() * 1e6},
+                              {"runs", std::move(runs)}});
+  }
+  std::cout << report.dump(2) << '\n';
+}
+
+int run_bench_comm(const CommFlags& flags) {
+  auto meeting = prepare(flags);
+  if (!meeting.ok()) return complain("bench comm", meeting.error());
+  std::vector<pid_t> children;
+  for (std::int32_t rank = 1; rank < flags.ranks; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const Status status = run_rank(flags, *meeting, rank, [](auto&&...) {});
+      // Not through destructors: what was copied from the parent is the parent's.
+      ::_exit(status.ok() ? 0 : 1);
+    }
+    if (pid > 0) children.push_back(pid);
+  }
+  std::vector<Row> rows;
+  Status status = static_cast<std::int32_t>(children.size()) + 1 == flags.ranks
+                      ? Status()
+                      : Status(ErrorCode::kExhausted, "the ranks cannot be forked");
+  if (status.ok()) {
+    status = run_rank(flags, *meeting, 0,
+                      [&](const std::string& carrier, const std::string& collective, std::uint64_t bytes,
+                          const Timing& timing) {
+                        const auto same = [&](const Row& row) {
+                          return row.carrier == carrier && row.collective == collective && row.bytes == bytes;
+                        };
+                        auto at = std::find_if(rows.begin(), rows.end(), same);
+                        if (at == rows.end()) at = rows.insert(rows.end(), {carrier, collective, bytes, {}});
+                        at->runs.push_back(timing);
+                      });
+  }
+  for (const pid_t pid : children) {
+    if (!status.ok()) ::kill(pid, SIGKILL);
+    int ended = 0;
+    ::waitpid(pid, &ended, 0);
+  }
+  if (!status.ok()) return complain("bench comm", status);
+  if (flags.json) {
+    print_json(flags, rows);
+  } else {
+    print_text(rows);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_comm(CLI::App& bench, int& exit_code) {
+  auto flags = std::make_shared<CommFlags>();
+  CLI::App* command = bench.add_subcommand("comm", "Latency and bandwidth between ranks on this machine");
+  command->add_option("--ranks", flags->ranks, "Processes, one thread each")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
+  command->add_option("--carriers", flags->carriers, "shm, tcp")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"shm", "tcp"}));
+  command
+      ->add_option("--collectives", flags->collectives,
+                   "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(
+          CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"}));
+  command->add_option("--sizes", flags->sizes, "Bytes of the whole, also 8KiB, 1MiB")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{4}, std::uint64_t{1} << 30));
+  command->add_option("--repeat", flags->repeat, "Rounds over all cases; the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--seconds", flags->seconds, "For each case and round")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 60.0));
+  command->add_flag("--json", flags->json, "A report for scripts");
+  command->callback([flags, &exit_code] { exit_code = run_bench_comm(*flags); });
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,78 @@
+#include "cli/rank.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "cli/cli_model.h"
+#include "comm/shm_meeting.h"
+#include "core/log.h"
+#include "engine/joined_rank.h"
+
+namespace shoal::cli {
+namespace {
+
+struct RankFlags {
+  std::string head;
+  std::string token_file;
+  int token_fd = -1;
+  std::string log_level = "info";
+  engine::JoinOptions join;
+};
+
+Expected<wire::ClusterToken> token_of(const RankFlags& flags) {
+  if (!flags.token_file.empty()) return wire::ClusterToken::load(flags.token_file);
+  if (flags.token_fd < 0)
+    return Status(ErrorCode::kInvalidArgument, "--token-file is needed: the head's cluster token");
+  std::string secret;
+  char buffer[4096];
+  ssize_t n = 0;
+  while (secret.size() <= sizeof buffer && (n = ::read(flags.token_fd, buffer, sizeof buffer)) > 0)
+    secret.append(buffer, static_cast<std::size_t>(n));
+  ::close(flags.token_fd);
+  return wire::ClusterToken::parse(std::move(secret), "the pipe from the head");
+}
+
+int run_rank(RankFlags& flags) {
+  auto token = token_of(flags);
+  if (!token.ok()) return complain("rank", token.error());
+  auto head = comm::parse_endpoint(flags.head);
+  if (!head.ok()) return complain("rank", {head.error().code(), "--join: " + head.error().message()}, 2);
+  flags.join.head = *head;
+  flags.join.await_head = !flags.token_file.empty();
+  flags.join.build = SHOAL_VERSION;
+  if (flags.join.host.empty()) flags.join.host = comm::host_identity();
+  // Not by destructors: packing threads cannot be called back from the middle of a matrix.
+  flags.join.lost_while_loading = [] { std::_Exit(3); };
+  const auto end = engine::run_joined_rank(flags.join, *token);
+  if (!end.ok()) return complain("rank", end.error());
+  return *end == engine::RankEnd::kLostHead ? 3 : 0;
+}
+
+}  // namespace
+
+void add_rank(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<RankFlags>();
+  CLI::App* rank = app.add_subcommand("rank", "Join a worker as one of the ranks that share its model");
+  rank->add_option("--join", flags->head, "HOST:PORT of the worker's head")->required();
+  rank->add_option("--token-file", flags->token_file, "File with the cluster token");
+  rank->add_option("--rank", flags->join.rank, "Number to join as; default: the lowest that is free")
+      ->check(CLI::Range(1, 65535));
+  rank->add_option("--model", flags->join.model, "Where the model lies here; default: where the head has it");
+  rank->add_option("--host-id", flags->join.host,
+                   "What tells this host from others; default: boot id and network namespace");
+  rank->add_option("--token-fd", flags->token_fd, "Descriptor to read the token from")->group("");
+  rank->add_option("--log-level", flags->log_level, "debug, info, warn or error")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  rank->callback([flags, &exit_code] {
+    set_log_level(log_level_of(flags->log_level));
+    exit_code = run_rank(*flags);
+  });
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,38 @@
+// Starts the ranks of this host as processes: this program again, as `shoal rank`.
+//
+// Thread-safety: belongs to one thread at a time.
+// Ownership: owns the processes: finish(), or the destructor, sees to their end.
+// Invariants: the cluster token goes down a pipe; it is on no command line and in no environment. Each rank
+//   leads a process group of its own, so that an interrupt typed at the terminal reaches the head alone.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/worker_ranks.h"
+
+namespace shoal::cli {
+
+class ProcessLauncher : public engine::RankLauncher {
+ public:
+  explicit ProcessLauncher(std::string log_level) : log_level_(std::move(log_level)) {}
+  ~ProcessLauncher() override;
+
+  Status launch(const comm::Endpoint& head, const wire::ClusterToken& token, std::int32_t rank) override;
+  std::optional<std::string> ended() override;
+  void finish(TimePoint deadline) override;
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    std::int32_t rank = 0;
+  };
+
+  std::string log_level_;
+  std::vector<Process> processes_;
+};
+
+}  // namespace shoal::cli

@@ -1,0 +1,72 @@
+#include "engine/rank_parts.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "kernels/isa.h"
+
+namespace shoal::engine {
+
+Status RankParts::load_weights(const RankSettings& settings) {
+  ThreadPool::Options pool_options;
+  pool_options.threads = settings.threads > 0 ? settings.threads : usable_cores();
+  if (!settings.spin) pool_options.spin = std::chrono::microseconds(0);
+  // Ranks of one host would all be bound to the same first cores.
+  if (settings.layout.ranks() > 1) pool_options.pin = false;
+  pool = std::make_unique<ThreadPool>(pool_options);
+  SHOAL_ASSIGN(isa, kernels::chosen_isa());
+  context = {pool.get(), isa, settings.activations, settings.strict};
+  model::LoadOptions load;
+  load.layout = settings.layout;
+  load.rank = settings.rank;
+  load.stage_layers = settings.stage_layers;
+  load.context = context;
+  load.weights = settings.weights;
+  if (settings.progress) {
+    load.progress = [&](std::uint64_t done, std::uint64_t total) {
+      settings.progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1);
+    };
+  }
+  SHOAL_ASSIGN(loaded, model::Model::load(settings.model, load));
+  model = std::move(loaded);
+  return {};
+}
+
+std::size_t RankParts::page_bytes(KvDType dtype) const {
+  std::size_t total = 0;
+  for (const KvGroup& group : model->kv_groups()) total += model->pool_layout(group.id, dtype).page_bytes();
+  return total;
+}
+
+Status RankParts::make_pools(KvDType dtype, std::int64_t pages) {
+  std::vector<KvLayout> layouts;
+  for (const KvGroup& group : model->kv_groups()) {
+    layouts.push_back(model->pool_layout(group.id, dtype));
+    layouts.back().slots = static_cast<std::int32_t>(pages);
+  }
+  SHOAL_ASSIGN(made, kv::KvStore::make(layouts));
+  store.emplace(std::move(made));
+  return {};
+}
+
+void RankParts::connect(const Layout& layout, std::int32_t index, std::unique_ptr<comm::Carrier> to_others) {
+  carrier = std::move(to_others);
+  peers.emplace(layout, index, *carrier, ledger);
+  model->set_peers(*peers);
+}
+
+void RankParts::make_rank(Rank::Options options) {
+  options.peers = peers ? &*peers : nullptr;
+  rank.emplace(*model, *store, context, std::move(options));
+}
+
+std::vector<std::string> RankParts::kv_ids(KvDType dtype) const {
+  std::vector<std::string> ids;
+  for (const KvGroup& group : model->kv_groups())
+    ids.push_back(
+        fmt::format("v1/{}/{}w{}", dtype == KvDType::kBf16 ? "bf16" : "f32", group.head_dim, group.window));
+  return ids;
+}
+
+}  // namespace shoal::engine

@@ -1,0 +1,66 @@
+// Everything one rank of a worker owns, and the steps in which it comes to be: the same for the head's own
+// rank and for those that join it.
+//
+// Thread-safety: belongs to the rank's executor thread, which makes and destroys it.
+// Ownership: owns threads, weights, KV bytes, carrier; members are destroyed after those that use them.
+// Invariants: load_weights(), then make_pools(), then connect() where there are other ranks, then
+// make_rank().
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/carrier.h"
+#include "comm/ledger.h"
+#include "core/expected.h"
+#include "core/thread_pool.h"
+#include "engine/rank.h"
+#include "kernels/context.h"
+#include "kv/kv_store.h"
+#include "layout/layout.h"
+#include "model/forward.h"
+#include "parallel/peers.h"
+
+namespace shoal::engine {
+
+// What a rank needs to know to load its part of the model.
+struct RankSettings {
+  std::filesystem::path model;
+  Layout layout = Layout::single();
+  std::int32_t rank = 0;
+  std::vector<std::int32_t> stage_layers;  // empty: balanced
+  std::int32_t threads = 0;                // 0: usable_cores()
+  // Whether this host has a core for every compute thread of its ranks; else nobody spins.
+  bool spin = true;
+  KvDType kv_dtype = KvDType::kBf16;
+  kernels::Activations activations = kernels::Activations::kAuto;
+  bool strict = false;
+  std::optional<DType> weights;
+  std::function<void(double fraction)> progress;  // of loading
+};
+
+struct RankParts {
+  std::unique_ptr<ThreadPool> pool;
+  kernels::Context context;
+  std::unique_ptr<model::Model> model;
+  std::optional<kv::KvStore> store;
+  comm::Ledger ledger;
+  std::unique_ptr<comm::Carrier> carrier;  // null where the rank is alone
+  std::optional<parallel::Peers> peers;
+  std::optional<Rank> rank;
+
+  Status load_weights(const RankSettings& settings);
+  // Of one page in every KV group on this rank.
+  std::size_t page_bytes(KvDType dtype) const;
+  Status make_pools(KvDType dtype, std::int64_t pages);
+  void connect(const Layout& layout, std::int32_t index, std::unique_ptr<comm::Carrier> to_others);
+  void make_rank(Rank::Options options);
+  // Of each KV group: what all ranks must agree on. Heads and layers are the layout's.
+  std::vector<std::string> kv_ids(KvDType dtype) const;
+};
+
+}  // namespace shoal::engine

@@ -1,0 +1,127 @@
+"""`shoal serve` over several ranks as processes: the answers of one rank, and an end with a sentence."""
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from server import BINARY, Server
+
+LAYOUTS = [("--tp", 2), ("--tp", 3), ("--pp", 2), ("--pp", 3), ("--tp", 2, "--pp", 2)]
+PROMPTS = ["Once upon a time", "The dog", "Lily and Ben went to the park. " * 12]
+
+
+def ask(server, prompt, seed):
+    status, body = server.post("/v1/completions", {
+        "model": "small", "prompt": prompt, "max_tokens": 24, "temperature": 0.8 if seed else 0, "seed": seed,
+        "logprobs": 4, "ignore_eos": True})
+    assert status == 200, body
+    choice = body["choices"][0]
+    return choice["text"], choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"]
+
+
+def answers(server):
+    return [ask(server, prompt, seed) for seed, prompt in enumerate(PROMPTS)] + [ask(server, PROMPTS[2], 0)]
+
+
+def wait_until(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def gone(pid):
+    """Ended, or only waiting to be reaped by whoever inherited it."""
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def ranks_of(server):
+    """The processes of the other ranks: children of any of the server's threads."""
+    pids = []
+    for thread in os.listdir(f"/proc/{server.process.pid}/task"):
+        with open(f"/proc/{server.process.pid}/task/{thread}/children") as children:
+            pids += map(int, children.read().split())
+    return pids
+
+
+@pytest.fixture(scope="module")
+def one_rank(small_model):
+    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
+        return answers(server)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda flags: "".join(map(str, flags)).replace("--", ""))
+def test_every_layout_gives_one_ranks_answers(small_model, one_rank, layout):
+    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1, *layout) as server:
+        assert answers(server) == one_rank
+        pids = ranks_of(server)
+        assert len(pids) + 1 == math.prod(layout[1::2])
+        server.wait_idle()
+        assert server.stop() == 0
+    assert all(gone(pid) for pid in pids)
+
+
+def test_the_demo_model_over_two_ranks(demo_model):
+    """9 query heads over 2 ranks, a vocabulary of 49,152 cut in two."""
+    question = {"model": "demo", "messages": [{"role": "user", "content": "Name three colours."}],
+                "max_tokens": 16, "temperature": 0}
+    texts = []
+    for layout in ((), ("--tp", 2), ("--pp", 2)):
+        with Server(demo_model, "--served-model-name", "demo", "--deterministic", "--threads", 1, "--ctx", 512,
+                    *layout) as server:
+            status, body = server.post("/v1/chat/completions", question)
+            assert status == 200, body
+            texts.append(body["choices"][0]["message"]["content"])
+    assert texts[0] and texts[1] == texts[0] and texts[2] == texts[0]
+
+
+@pytest.mark.parametrize("action", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_rank_ends_the_worker_with_a_sentence(small_model, action):
+    with Server(small_model, "--served-model-name", "small", "--tp", 3, "--threads", 1) as server:
+        pids = ranks_of(server)
+        os.kill(pids[0], action)
+        try:
+            server.process.wait(20)
+        finally:
+            if action == signal.SIGSTOP and not gone(pids[0]):
+                os.kill(pids[0], signal.SIGCONT)
+        assert server.process.returncode == 1
+        assert re.search(r"^shoal serve: rank \d \(process %d\): " % pids[0], server.output(), re.M), server.output()
+        wait_until(lambda: all(gone(pid) for pid in pids), 10, "a rank outlives its head")
+
+
+def test_ranks_end_when_their_head_is_killed(small_model):
+    with Server(small_model, "--served-model-name", "small", "--pp", 2, "--threads", 1) as server:
+        pids = ranks_of(server)
+        server.process.kill()
+        server.process.wait(10)
+        wait_until(lambda: all(gone(pid) for pid in pids), 10, "a rank outlives its head")
+
+
+@pytest.mark.parametrize("flags, sentence", [
+    (("--tp", 9), "tp 9: the attention output can be cut into 8 parts only; the nearest degree is tp 8"),
+    (("--pp", 6), "pp 6: the model has 5 layers, and every stage needs one; the nearest degree is pp 5"),
+    (("--pp", 2, "--layers", "1,1"), "--layers 1,1 does not deal the model's 5 layers to 2 stages; 3,2 would"),
+])
+def test_impossible_layouts_are_one_sentence_at_start(small_model, flags, sentence):
+    done = subprocess.run([BINARY, "serve", small_model, "--port", "0", "--log-level", "error", *map(str, flags)],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"shoal serve: {sentence}" in done.stderr
+
+
+def test_a_rank_without_a_head_or_with_a_wrong_token_says_so(small_model, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("short")
+    done = subprocess.run([BINARY, "rank", "--join", "127.0.0.1:9", "--token-file", token], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 1 and "16 to 4096 bytes" in done.stderr
+    done = subprocess.run([BINARY, "rank", "--join", "nowhere"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "--token-file is needed" in done.stderr

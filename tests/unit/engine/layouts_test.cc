@@ -1,0 +1,207 @@
+// Engines over several ranks: every layout gives one rank's answers, and the loss of a rank ends all requests
+// with a sentence and leaves nothing held.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "engine_rig.h"
+#include "thread_launcher.h"
+
+namespace shoal::engine {
+namespace {
+
+bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  if (a.size() != b.size() || a.empty()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+      return false;
+  }
+  return true;
+}
+
+EngineOptions ranks_options(Degrees degrees, const std::shared_ptr<RankLauncher>& launcher) {
+  EngineOptions options = strict_options();
+  options.threads = 1;
+  options.degrees = degrees;
+  options.launcher = launcher;
+  options.build = "test";
+  return options;
+}
+
+struct Answers {
+  std::vector<std::vector<std::vector<float>>> logits;  // by request
+  std::vector<std::vector<TokenId>> ids;
+  std::vector<float> logprobs;
+};
+
+// Several at once, a warm prefix, sampling of every kind, more requests than rows.
+Answers answers_of(Engine& engine, LogitsRecord& record) {
+  Answers answers;
+  std::vector<GenerateRequest> requests;
+  for (std::size_t i = 0; i < 9; ++i) {
+    GenerateRequest request =
+        request_of(prompt_of(1 + i * 23, i % 3), 12 + static_cast<std::int32_t>(i), 100 + i);
+    request.sampling.temperature = i % 3 == 0 ? 0.0F : 0.9F;
+    if (i % 4 == 1) request.sampling.top_p = 0.8F;
+    if (i % 4 == 2) request.sampling.repetition_penalty = 1.3F;
+    if (i == 5) request.sampling.logprobs = 3;
+    requests.push_back(std::move(request));
+  }
+  requests.push_back(requests[6]);
+  requests.back().sampling.seed = 200;
+  std::vector<Client> clients(requests.size());
+  for (std::size_t i = 0; i + 1 < requests.size(); ++i)
+    EXPECT_TRUE(engine.submit(requests[i], clients[i].sink()).ok());
+  for (std::size_t i = 0; i + 1 < requests.size(); ++i) EXPECT_TRUE(clients[i].wait());
+  EXPECT_TRUE(engine.submit(requests.back(), clients.back().sink()).ok());
+  EXPECT_TRUE(clients.back().wait());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_TRUE(clients[i].error.ok()) << clients[i].error.message();
+    answers.logits.push_back(record.rows(requests[i].sampling.seed));
+    answers.ids.push_back(clients[i].ids());
+  }
+  for (const TokenOutput& token : clients[5].tokens[0]) answers.logprobs.push_back(token.logprob);
+  return answers;
+}
+
+class EngineLayouts : public testing::TestWithParam<Degrees> {};
+
+TEST_P(EngineLayouts, AnswerAsOneRankDoes) {
+  SHOAL_NEEDS_STORIES();
+  const Degrees degrees = GetParam();
+  LogitsRecord alone_record;
+  EngineOptions alone_options = strict_options();
+  alone_options.logits_observer = alone_record.observer();
+  const Answers alone = answers_of(*start(alone_options), alone_record);
+
+  LogitsRecord record;
+  const bool head_samples = degrees.pp == 1;
+  auto launcher =
+      std::make_shared<ThreadLauncher>("test", head_samples ? LogitsObserver{} : record.observer());
+  {
+    EngineOptions options = ranks_options(degrees, launcher);
+    if (head_samples) options.logits_observer = record.observer();
+    auto engine = start(options);
+    ASSERT_NE(engine, nullptr);
+    const Answers ranks = answers_of(*engine, record);
+    EXPECT_EQ(ranks.ids, alone.ids);
+    EXPECT_EQ(ranks.logprobs, alone.logprobs);
+    for (std::size_t i = 0; i < alone.logits.size(); ++i)
+      EXPECT_TRUE(same_bits(ranks.logits[i], alone.logits[i])) << "request " << i;
+    expect_pages_back(*engine);
+  }
+  for (const std::string& end : launcher->ends()) EXPECT_EQ(end, "stopped");
+}
+
+INSTANTIATE_TEST_SUITE_P(Degrees, EngineLayouts,
+                         testing::Values(Degrees{.tp = 2}, Degrees{.tp = 3}, Degrees{.pp = 2},
+                                         Degrees{.pp = 3}, Degrees{.tp = 2, .pp = 2}),
+                         [](const auto& info) {
+                           return "tp" + std::to_string(info.param.tp) + "_pp" +
+                                  std::to_string(info.param.pp);
+                         });
+
+// The refusal's sentence.
+std::string refusal(EngineOptions options) {
+  set_log_level(LogLevel::kError);
+  auto engine = Engine::start(std::move(options));
+  EXPECT_FALSE(engine.ok());
+  return engine.ok() ? "" : engine.error().message();
+}
+
+TEST(EngineRanks, AnotherBuildIsRefused) {
+  SHOAL_NEEDS_STORIES();
+  EXPECT_EQ(refusal(ranks_options({.tp = 2}, std::make_shared<ThreadLauncher>("other"))),
+            "a rank of build other cannot join a head of build test: install the same");
+}
+
+TEST(EngineRanks, AnImpossibleLayoutIsOneSentence) {
+  SHOAL_NEEDS_STORIES();
+  EXPECT_EQ(refusal(ranks_options({.tp = 9}, std::make_shared<ThreadLauncher>())),
+            "tp 9: the attention output can be cut into 8 parts only; the nearest degree is tp 8");
+  EngineOptions options = ranks_options({.pp = 2}, std::make_shared<ThreadLauncher>());
+  options.stage_layers = {4, 4};
+  EXPECT_EQ(refusal(options).find("--layers 4,4 does not deal the model's 5 layers to 2 stages"), 0U);
+}
+
+// Garbage and strangers at the head's port harm nobody.
+TEST(EngineRanks, StrangersAreTurnedAway) {
+  SHOAL_NEEDS_STORIES();
+  auto launcher = std::make_shared<ThreadLauncher>();
+  auto engine = start(ranks_options({.tp = 2}, launcher));
+  ASSERT_NE(engine, nullptr);
+  const auto soon = [] { return now() + std::chrono::seconds(20); };
+  const auto connect = [&] { return *comm::connect_to(launcher->head(), soon()); };
+  comm::Socket garbage = connect();
+  ASSERT_TRUE(garbage.send(std::as_bytes(std::span("GET / HTTP/1.1\r\nHost: head\r\n\r\n")), soon()).ok());
+  std::byte byte{};
+  EXPECT_EQ(garbage.receive(std::span(&byte, 1), soon()).code(), ErrorCode::kUnavailable);
+  comm::Socket stranger = connect();
+  EXPECT_FALSE(
+      comm::open_as_caller(stranger, *wire::ClusterToken::draw(), wire::LinkPurpose::kControl, soon()).ok());
+  JoinOptions second;
+  second.head = launcher->head();
+  second.rank = 1;
+  second.build = "test";
+  second.host = comm::host_identity();
+  EXPECT_EQ(run_joined_rank(second, launcher->token()).error().message(),
+            "rank 1 has joined already: two ranks have one number");
+  second.rank = 7;
+  EXPECT_EQ(run_joined_rank(second, launcher->token()).error().message(),
+            "there is no rank 7 to join as: the layout tp2 pp1 cp1 dp1 ep1 has ranks 1 to 1");
+  second.build = "older";
+  EXPECT_EQ(run_joined_rank(second, launcher->token()).error().message(),
+            "a rank of build older cannot join a head of build test: install the same");
+  Client client;
+  ASSERT_TRUE(engine->submit(request_of(prompt_of(20, 1), 10), client.sink()).ok());
+  ASSERT_TRUE(client.wait());
+  EXPECT_TRUE(client.error.ok());
+}
+
+// A rank that fails in the middle of a pass takes its worker along: requests end with its sentence.
+TEST(EngineRanks, ALostRankEndsEveryRequestWithASentence) {
+  SHOAL_NEEDS_STORIES();
+  for (const Degrees degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
+    int rows = 0;
+    // Only the sampling rank observes: the head with tp, rank 1 with pp.
+    const LogitsObserver fails = [&rows](const SamplingParams&, std::uint64_t, std::span<const float>) {
+      if (++rows == 5) throw std::runtime_error("out of luck");
+    };
+    auto launcher = std::make_shared<ThreadLauncher>("test", degrees.pp > 1 ? fails : LogitsObserver{});
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::string lost;
+    {
+      EngineOptions options = ranks_options(degrees, launcher);
+      if (degrees.pp == 1) options.logits_observer = fails;
+      options.on_lost = [&](const Status& status) {
+        const std::lock_guard lock(mutex);
+        lost = status.message();
+        changed.notify_all();
+      };
+      auto engine = start(options);
+      ASSERT_NE(engine, nullptr);
+      std::vector<Client> clients(3);
+      for (std::size_t i = 0; i < clients.size(); ++i)
+        ASSERT_TRUE(engine->submit(request_of(prompt_of(20, i), 50, i), clients[i].sink()).ok());
+      for (Client& client : clients) {
+        ASSERT_TRUE(client.wait());
+        EXPECT_NE(client.error.message().find("out of luck"), std::string::npos) << client.error.message();
+      }
+      std::unique_lock lock(mutex);
+      ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return !lost.empty(); }));
+      lock.unlock();
+      EXPECT_NE(lost.find("out of luck"), std::string::npos) << lost;
+      Client late;
+      ASSERT_TRUE(engine->submit(request_of(prompt_of(20, 1), 5), late.sink()).ok());
+      ASSERT_TRUE(late.wait());
+      EXPECT_FALSE(late.error.ok());
+      expect_pages_back(*engine);
+    }
+    EXPECT_EQ(launcher->ends().size(), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::engine
