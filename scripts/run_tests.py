@@ -49,6 +49,13 @@ def has_python_tools():
     return (VENV / "bin" / "pytest").exists()
 
 
+def tokenizers():
+    """Vocabularies of real families, which their tests skip without."""
+    if not run(["scripts/tokenizers"]):
+        print("  no tokenizers: the tests that need them will be skipped")
+    return True
+
+
 def python_tools():
     """The parts that need them say `skipped` without, so a machine without a package index passes."""
     python = VENV / "bin" / "python"
@@ -114,6 +121,7 @@ def fuzz():
 PARTS = {
     "build": build,
     "headers": headers,
+    "tokenizers": tokenizers,
     "unit": unit,
     "demo_model": demo_model,
     "python_tools": python_tools,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tokenizer/in_quotes.h"
+#include "tokenizer/utf8.h"
 
 namespace shoal::tokenizer {
 namespace {
@@ -10,6 +11,15 @@ namespace {
 constexpr int kMaxDepth = 8;
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// ASCII's symbols count as punctuation.
+constexpr std::string_view kPunctuation = R"([\p{P}!-/:-@\[-`{-~])";
+// Runs of word characters as Unicode's regular expressions define them (alphabetic, marks, digits,
+// connectors, joiners), and runs of all else but white space.
+constexpr std::string_view kWordsOrSymbols =
+    R"([\p{L}\p{Nl}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169})"
+    R"(\x{1F170}-\x{1F189}]+|[^\p{L}\p{Nl}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9})"
+    R"(\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}\s]+)";
 
 struct Span {
   std::string_view text;
@@ -54,14 +64,44 @@ Status HfPretokenizer::add(JsonElement element, std::string_view source, int dep
     return {};
   }
   if (type == "Digits") {
-    SHOAL_ASSIGN(regex,
-                 Regex::compile(json_bool(element, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"));
-    steps_.push_back({Kind::kSplit, std::move(regex), ""});
+    return add_pattern(json_bool(element, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)",
+                       Behavior::kIsolated);
+  }
+  if (type == "Whitespace") return add_pattern(kWordsOrSymbols, Behavior::kRemoved, true);
+  if (type == "WhitespaceSplit") return add_pattern(R"(\s)", Behavior::kRemoved);
+  if (type == "Punctuation") {
+    SHOAL_ASSIGN(behavior, behavior_of(element, source, "Isolated"));
+    return add_pattern(kPunctuation, behavior);
+  }
+  if (type == "BertPreTokenizer") {
+    SHOAL_TRY(add_pattern(R"(\s)", Behavior::kRemoved));
+    return add_pattern(kPunctuation, Behavior::kIsolated);
+  }
+  if (type == "CharDelimiterSplit") {
+    Step step{Kind::kSplit, std::nullopt, json_string(element, "delimiter"), Behavior::kRemoved};
+    if (step.literal.empty()) return hf_corrupt(source, "pre-tokenizer CharDelimiterSplit has no delimiter");
+    steps_.push_back(std::move(step));
+    return {};
+  }
+  if (type == "FixedLength") {
+    const std::int64_t length = json_int(element, "length", 5);
+    if (length < 1) return hf_corrupt(source, "pre-tokenizer FixedLength has a length below 1");
+    Step step{Kind::kFixedLength, std::nullopt, ""};
+    step.length = static_cast<std::size_t>(length);
+    steps_.push_back(std::move(step));
     return {};
   }
   return hf_unsupported(source,
                         "pre-tokenizer " + in_quotes(type) +
-                            " is not supported; known: Sequence, Split, ByteLevel, Metaspace, Digits");
+                            " is not supported; known: Sequence, Split, ByteLevel, Metaspace, Digits, "
+                            "Whitespace, WhitespaceSplit, Punctuation, CharDelimiterSplit, "
+                            "BertPreTokenizer, FixedLength");
+}
+
+Status HfPretokenizer::add_pattern(std::string_view pattern, Behavior behavior, bool invert) {
+  SHOAL_ASSIGN(regex, Regex::compile(pattern));
+  steps_.push_back({Kind::kSplit, std::move(regex), "", behavior, invert});
+  return {};
 }
 
 Status HfPretokenizer::add_split(JsonElement element, std::string_view source) {
@@ -74,7 +114,15 @@ Status HfPretokenizer::add_split(JsonElement element, std::string_view source) {
     SHOAL_ASSIGN(regex, Regex::compile(json_string(pattern, "Regex")));
     step.regex = std::move(regex);
   }
-  const std::string behavior = json_string(element, "behavior");
+  SHOAL_ASSIGN(behavior, behavior_of(element, source, ""));
+  step.behavior = behavior;
+  step.invert = json_bool(element, "invert", false);
+  steps_.push_back(std::move(step));
+  return {};
+}
+
+Expected<HfPretokenizer::Behavior> HfPretokenizer::behavior_of(JsonElement element, std::string_view source,
+                                                               std::string_view fallback) {
   constexpr std::pair<std::string_view, Behavior> kKnown[] = {
       {"Isolated", Behavior::kIsolated},
       {"Removed", Behavior::kRemoved},
@@ -82,15 +130,12 @@ Status HfPretokenizer::add_split(JsonElement element, std::string_view source) {
       {"MergedWithNext", Behavior::kMergedWithNext},
       {"Contiguous", Behavior::kContiguous},
   };
-  bool known = false;
+  const std::string behavior = json_string(element, "behavior", fallback);
   for (const auto& [name, value] : kKnown) {
-    if (behavior == name) step.behavior = value, known = true;
+    if (behavior == name) return value;
   }
-  if (!known)
-    return hf_unsupported(source, "pre-tokenizer Split has the unknown behavior " + in_quotes(behavior));
-  step.invert = json_bool(element, "invert", false);
-  steps_.push_back(std::move(step));
-  return {};
+  return hf_unsupported(source, "pre-tokenizer " + json_string(element, "type") +
+                                    " has the unknown behavior " + in_quotes(behavior) + "");
 }
 
 Status HfPretokenizer::add_metaspace(JsonElement element, std::string_view source) {
@@ -162,6 +207,14 @@ Status HfPretokenizer::split_one(const Step& step, std::string_view word,
   return {};
 }
 
+void HfPretokenizer::cut_fixed(const Step& step, std::string_view word, std::vector<std::string_view>& out) {
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t begin = at;
+    for (std::size_t n = 0; n < step.length && at < word.size(); ++n) at += utf8_length(word[at]);
+    out.push_back(word.substr(begin, at - begin));
+  }
+}
+
 void HfPretokenizer::mark_spaces(const Step& step, std::string_view word, bool first, Words& out) {
   std::string marked;
   for (const char c : word) {
@@ -203,6 +256,9 @@ Expected<Words> HfPretokenizer::split(std::string_view text, bool first) const {
         case Kind::kPrefixSpace:
           words.views.push_back(word.starts_with(' ') ? word
                                                       : words.owned.emplace_back(" " + std::string(word)));
+          break;
+        case Kind::kFixedLength:
+          cut_fixed(step, word, words.views);
           break;
         case Kind::kMetaspace:
           mark_spaces(step, word, at_start, words);

@@ -25,7 +25,8 @@ struct Words {
 class HfPretokenizer {
  public:
   HfPretokenizer() = default;  // one word
-  // Known types: Sequence, Split, ByteLevel, Metaspace, Digits. Another one is kUnsupported.
+  // Known types: Sequence, Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, Punctuation,
+  // CharDelimiterSplit, BertPreTokenizer, FixedLength. Another one is kUnsupported.
   static Expected<HfPretokenizer> parse(JsonElement element, std::string_view source);
 
   // first: the text starts the input, which Metaspace's prepend_scheme "first" asks for.
@@ -34,7 +35,7 @@ class HfPretokenizer {
   bool byte_level() const { return byte_level_; }
 
  private:
-  enum class Kind { kSplit, kPrefixSpace, kMetaspace };
+  enum class Kind { kSplit, kPrefixSpace, kMetaspace, kFixedLength };
   enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
   enum class Prepend { kNever, kFirst, kAlways };
   struct Step {
@@ -46,11 +47,16 @@ class HfPretokenizer {
     std::string mark = "";
     Prepend prepend = Prepend::kNever;
     bool split_marks = true;
+    std::size_t length = 0;  // characters
   };
   Status add(JsonElement element, std::string_view source, int depth);
   Status add_split(JsonElement element, std::string_view source);
+  Status add_pattern(std::string_view pattern, Behavior behavior, bool invert = false);
+  static Expected<Behavior> behavior_of(JsonElement element, std::string_view source,
+                                        std::string_view fallback);
   Status add_metaspace(JsonElement element, std::string_view source);
   static Status split_one(const Step& step, std::string_view word, std::vector<std::string_view>& out);
+  static void cut_fixed(const Step& step, std::string_view word, std::vector<std::string_view>& out);
   static void mark_spaces(const Step& step, std::string_view word, bool first, Words& out);
 
   std::vector<Step> steps_;

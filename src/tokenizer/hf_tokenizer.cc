@@ -20,11 +20,10 @@ namespace {
 // A document keeps the parser and the text it points into.
 class JsonFile {
  public:
-  static Expected<std::unique_ptr<JsonFile>> open(const std::filesystem::path& path) {
-    SHOAL_ASSIGN(text, read_text_file(path));
+  static Expected<std::unique_ptr<JsonFile>> parse(std::string_view text, const std::string& source) {
     auto file = std::make_unique<JsonFile>();
-    if (const auto error = file->parser_.parse(text).get(file->root_)) {
-      return hf_corrupt(path.string(), std::string("is not valid JSON: ") + simdjson::error_message(error));
+    if (const auto error = file->parser_.parse(text.data(), text.size()).get(file->root_)) {
+      return hf_corrupt(source, std::string("is not valid JSON: ") + simdjson::error_message(error));
     }
     return file;
   }
@@ -57,13 +56,19 @@ class HfDecodeStream final : public DecodeStream {
 class HfTokenizer final : public Tokenizer {
  public:
   static Expected<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& folder) {
-    const std::string source = (folder / "tokenizer.json").string();
-    SHOAL_ASSIGN(file, JsonFile::open(folder / "tokenizer.json"));
+    SHOAL_ASSIGN(text, read_text_file(folder / "tokenizer.json"));
+    SHOAL_ASSIGN(config, read_hf_config(folder));
+    return parse(text, (folder / "tokenizer.json").string(), std::move(config));
+  }
+
+  static Expected<std::shared_ptr<const Tokenizer>> parse(std::string_view text, const std::string& source,
+                                                          HfConfig config) {
+    SHOAL_ASSIGN(file, JsonFile::parse(text, source));
     auto tokenizer = std::make_shared<HfTokenizer>();
     SHOAL_TRY(tokenizer->read_pipeline(file->root(), source));
     SHOAL_TRY(tokenizer->read_names(source));
     SHOAL_TRY(tokenizer->read_template(file->root(), source));
-    SHOAL_TRY(tokenizer->read_configuration(folder));
+    tokenizer->apply_configuration(std::move(config));
     return std::shared_ptr<const Tokenizer>(std::move(tokenizer));
   }
 
@@ -179,9 +184,11 @@ class HfTokenizer final : public Tokenizer {
   Status add_processor(JsonElement processor, std::string_view source) {
     const std::string type = json_string(processor, "type");
     if (type == "ByteLevel") return {};  // moves offsets only
+    if (type == "BertProcessing" || type == "RobertaProcessing") return add_pair(processor, type, source);
     if (type != "TemplateProcessing") {
       return hf_unsupported(source, "post-processor " + in_quotes(type) +
-                                        " is not supported; known: Sequence, ByteLevel, TemplateProcessing");
+                                        " is not supported; known: Sequence, ByteLevel, TemplateProcessing, "
+                                        "BertProcessing, RobertaProcessing");
     }
     simdjson::dom::array items;
     if (processor["single"].get(items)) return hf_corrupt(source, "TemplateProcessing has no single");
@@ -209,8 +216,18 @@ class HfTokenizer final : public Tokenizer {
     return {};
   }
 
-  Status read_configuration(const std::filesystem::path& folder) {
-    SHOAL_ASSIGN(config, read_hf_config(folder));
+  // "cls" before the text and "sep" after it, each a token and its id.
+  Status add_pair(JsonElement processor, const std::string& type, std::string_view source) {
+    for (const auto& [key, ids] : {std::pair{"cls", &template_.before}, {"sep", &template_.after}}) {
+      std::int64_t id = -1;
+      if (processor[key].at(1).get(id) || id < 0 || id >= vocab_size())
+        return hf_corrupt(source, type + " has no " + key + " with an id of the vocabulary");
+      ids->push_back(static_cast<TokenId>(id));
+    }
+    return {};
+  }
+
+  void apply_configuration(HfConfig config) {
     if (config.bos) bos_ = find(*config.bos);
     if (config.eos) eos_ = find(*config.eos);
     if (!bos_ && !template_.before.empty()) bos_ = template_.before.front();
@@ -222,7 +239,6 @@ class HfTokenizer final : public Tokenizer {
     for (const TokenId id : generation_ends([this](std::string_view name) { return find(name); })) {
       if (special_[id]) ends_[id] = true;
     }
-    return {};
   }
 
   Status encode_text(std::string_view raw, bool first, bool parse_special, std::vector<TokenId>& ids) const {
@@ -270,6 +286,11 @@ void HfDecodeStream::finish(std::string& out) { tokenizer_.decoder().finish(stat
 
 Expected<std::shared_ptr<const Tokenizer>> load_hf_tokenizer(const std::filesystem::path& folder) {
   return HfTokenizer::load(folder);
+}
+
+Expected<std::shared_ptr<const Tokenizer>> parse_hf_tokenizer(std::string_view text,
+                                                              const std::string& source) {
+  return HfTokenizer::parse(text, source, {});
 }
 
 }  // namespace shoal::tokenizer

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "core/expected.h"
 #include "tokenizer/tokenizer.h"
@@ -14,5 +16,8 @@ namespace shoal::tokenizer {
 // folder: holds tokenizer.json. Fails with kNotFound, kCorrupt, or kUnsupported for a part of a
 // tokenizer.json that nothing here knows; the message names the file and the part.
 Expected<std::shared_ptr<const Tokenizer>> load_hf_tokenizer(const std::filesystem::path& folder);
+// A tokenizer.json alone, from memory. source: its name in messages.
+Expected<std::shared_ptr<const Tokenizer>> parse_hf_tokenizer(std::string_view text,
+                                                              const std::string& source);
 
 }  // namespace shoal::tokenizer

@@ -19,4 +19,15 @@ inline std::filesystem::path shared() {
   return source_tree().parent_path() / "shared";
 }
 
+// Vocabularies of real families, one subfolder each (scripts/tokenizers fetches them): $SHOAL_TOKENIZERS,
+// else shoal/tokenizers in the user's cache. It may be absent.
+inline std::filesystem::path tokenizers() {
+  if (const char* set = std::getenv("SHOAL_TOKENIZERS")) return set;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache == nullptr && home == nullptr) return {};
+  return (cache != nullptr ? std::filesystem::path(cache) : std::filesystem::path(home) / ".cache") /
+         "shoal/tokenizers";
+}
+
 }  // namespace shoal::testing_material

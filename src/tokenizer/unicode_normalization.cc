@@ -1,10 +1,10 @@
-#include "tokenizer/unicode_nfc.h"
+#include "tokenizer/unicode_normalization.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "tokenizer/unicode_nfc_table.h"
+#include "tokenizer/unicode_normalization_table.h"
 #include "tokenizer/utf8.h"
 
 namespace shoal::tokenizer {
@@ -28,8 +28,20 @@ std::uint8_t combining_class(char32_t c) {
   return at != kCombiningRanges.begin() && c <= std::prev(at)->last ? std::prev(at)->combining_class : 0;
 }
 
+// Appends the characters of the compatibility decomposition; false where there is none.
+bool decompose_compatibility(char32_t c, std::vector<Mark>& out) {
+  if (c < 0xA0) return false;
+  const auto at = std::lower_bound(
+      kCompatibility.begin(), kCompatibility.end(), c,
+      [](const CompatibilityDecomposition& d, char32_t value) { return d.character < value; });
+  if (at == kCompatibility.end() || at->character != c) return false;
+  for (const char32_t part : kCompatibilityText.subspan(at->begin, at->length))
+    out.push_back({part, combining_class(part)});
+  return true;
+}
+
 // Decompositions nest at most a few deep: each step is one of a fixed table without cycles.
-void decompose(char32_t c, std::vector<Mark>& out) {
+void decompose(char32_t c, bool compatibility, std::vector<Mark>& out) {
   if (c >= kSyllables && c < kSyllables + kSyllableCount) {
     const char32_t index = c - kSyllables;
     out.push_back({kLeading + index / (kVowelCount * kTrailingCount), 0});
@@ -42,11 +54,11 @@ void decompose(char32_t c, std::vector<Mark>& out) {
                : std::lower_bound(kDecompositions.begin(), kDecompositions.end(), c,
                                   [](const Decomposition& d, char32_t value) { return d.character < value; });
   if (at == kDecompositions.end() || at->character != c) {
-    out.push_back({c, combining_class(c)});
+    if (!compatibility || !decompose_compatibility(c, out)) out.push_back({c, combining_class(c)});
     return;
   }
-  decompose(at->first, out);
-  if (at->second != 0) decompose(at->second, out);
+  decompose(at->first, compatibility, out);
+  if (at->second != 0) decompose(at->second, compatibility, out);
 }
 
 // 0 where the two do not compose.
@@ -80,18 +92,7 @@ void sort_marks(std::vector<Mark>& marks) {
   }
 }
 
-}  // namespace
-
-std::string to_nfc(std::string_view text) {
-  // Nothing before U+0300 composes with or is changed by what stands before it.
-  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<std::uint8_t>(c) < 0xCC; })) {
-    return std::string(text);
-  }
-  std::vector<Mark> marks;
-  marks.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) decompose(next_code_point(text, at), marks);
-  sort_marks(marks);
-
+std::vector<Mark> compose_all(const std::vector<Mark>& marks) {
   std::vector<Mark> composed;
   composed.reserve(marks.size());
   std::size_t starter = SIZE_MAX;  // index in composed of the last character that others may join
@@ -109,9 +110,27 @@ std::string to_nfc(std::string_view text) {
     if (mark.combining_class == 0) starter = composed.size();
     composed.push_back(mark);
   }
+  return composed;
+}
+
+}  // namespace
+
+std::string normalize(std::string_view text, NormalForm form) {
+  // The first byte of what may change: nothing before U+0300 composes with or is changed by what stands
+  // before it; letters with accents decompose from U+00C0 on, compatibility characters begin at U+00A0.
+  const std::uint8_t first = form == NormalForm::kNfc ? 0xCC : form == NormalForm::kNfd ? 0xC3 : 0xC2;
+  if (std::all_of(text.begin(), text.end(), [&](char c) { return static_cast<std::uint8_t>(c) < first; })) {
+    return std::string(text);
+  }
+  const bool compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  std::vector<Mark> marks;
+  marks.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) decompose(next_code_point(text, at), compatibility, marks);
+  sort_marks(marks);
+  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) marks = compose_all(marks);
   std::string out;
   out.reserve(text.size());
-  for (const Mark& mark : composed) append_utf8(mark.character, out);
+  for (const Mark& mark : marks) append_utf8(mark.character, out);
   return out;
 }
 

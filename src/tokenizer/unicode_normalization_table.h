@@ -1,4 +1,4 @@
-// The parts of the Unicode database that canonical composition needs. Hangul syllables are computed and stand
+// The parts of the Unicode database that its normal forms need. Hangul syllables are computed and stand
 // in none of these.
 //
 // Thread-safety: constants. Each table is sorted by its first members.
@@ -21,8 +21,17 @@ struct Composition {
   char32_t first, second, character;
 };
 
+// The whole compatibility decomposition: `length` characters from kCompatibilityText[begin]. Characters that
+// have a canonical one are not here, but what that gives may be.
+struct CompatibilityDecomposition {
+  char32_t character;
+  std::uint16_t begin, length;
+};
+
 extern const std::span<const CombiningRange> kCombiningRanges;
 extern const std::span<const Decomposition> kDecompositions;
 extern const std::span<const Composition> kCompositions;
+extern const std::span<const CompatibilityDecomposition> kCompatibility;
+extern const std::span<const char32_t> kCompatibilityText;
 
 }  // namespace shoal::tokenizer
