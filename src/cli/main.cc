@@ -16,6 +16,7 @@
 #include "cli/bench_kernel.h"
 #include "cli/bench_machine.h"
 #include "cli/bench_serve.h"
+#include "cli/bench_tokenizer.h"
 #include "cli/chat.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
@@ -41,13 +42,14 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_perplexity(app, exit_code);
   shoal::cli::add_synth(app, exit_code);
   CLI::App* bench = app.add_subcommand(
-      "bench", "Measure speed: of the machine, its kernels, the engine, or a running server");
+      "bench", "Measure speed: of the machine, its kernels, the engine, a tokenizer, or a running server");
   bench->require_subcommand(1);
   shoal::cli::add_bench_comm(*bench, exit_code);
   shoal::cli::add_bench_engine(*bench, exit_code);
   shoal::cli::add_bench_kernel(*bench, exit_code);
   shoal::cli::add_bench_machine(*bench, exit_code);
   shoal::cli::add_bench_serve(*bench, exit_code);
+  shoal::cli::add_bench_tokenizer(*bench, exit_code);
 }
 
 int run(int argc, char** argv) {
