@@ -1,7 +1,7 @@
 // A file mapped read-only into memory.
 //
 // Thread-safety: const after opening; any thread may read.
-// Ownership: owns the mapping; views into bytes() must not outlive it.
+// Ownership: owns the mapping and the open file; views into bytes() must not outlive it.
 // Invariants: bytes() never changes length. A file cut short by someone else while mapped raises SIGBUS on
 //   access, as with every mapping: model files are not edited in place.
 
@@ -31,11 +31,24 @@ class MappedFile {
   // are not both resident.
   void drop(std::size_t offset, std::size_t length) const;
 
+  // From here on pages of the mapping are read alone when they are touched, not with up to megabytes around
+  // them; who wants more of them asks for it.
+  void expect_random() const;
+  // Asks the system to read a range, now and beside whatever this thread does next.
+  void will_need(std::size_t offset, std::size_t length) const;
+
+  // Copies [offset, offset + out.size()) into memory without touching the mapping. Bytes come through the
+  // page cache, or with `around_cache` straight from the disk where the file system can (O_DIRECT): then out
+  // must lie at the same place in a page of 4096 bytes as `offset`, and the rest of its first and last page
+  // are overwritten. Fails with kIo, also where the file has been cut short.
+  Status read(std::size_t offset, std::span<std::byte> out, bool around_cache) const;
+
  private:
-  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::filesystem::path path, int fd, const std::byte* data, std::size_t size);
 
   std::filesystem::path path_;
+  int fd_ = -1;
+  int direct_fd_ = -1;  // for reads around the page cache; -1 where the file system has none
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "comm/shm_meeting.h"
+#include "core/available_memory.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "engine/pool_size.h"

@@ -13,6 +13,7 @@
 
 #include "comm/pulsed_link.h"
 #include "comm/shm_meeting.h"
+#include "core/available_memory.h"
 #include "core/log.h"
 #include "engine/pool_size.h"
 #include "engine/rank_carrier.h"

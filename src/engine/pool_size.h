@@ -1,6 +1,6 @@
 // How many KV pages a rank gets: asked for in pages or bytes, or a share of the memory that is free.
 //
-// Thread-safety: pool_pages() is pure; available_memory() may be called from any thread.
+// Thread-safety: pure.
 
 #pragma once
 
@@ -24,9 +24,5 @@ struct PoolRequest {
 // % of it hold that, and no more than all sequences could use at full context. Fails with kInvalidArgument
 // naming the flag, or kExhausted where not one page fits.
 Expected<std::int64_t> pool_pages(const PoolRequest& request);
-
-// Bytes this process may still take: the least of the system's MemAvailable and what the memory limits of its
-// control group and that group's parents leave, page cache that can be dropped counted as free.
-std::size_t available_memory();
 
 }  // namespace shoal::engine

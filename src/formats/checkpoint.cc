@@ -32,6 +32,15 @@ std::vector<std::span<const std::byte>> Checkpoint::descriptions() const {
   return out;
 }
 
+std::vector<const MappedFile*> Checkpoint::mappings() const {
+  std::vector<const MappedFile*> out;
+  for (const File& file : files_) {
+    const MappedFile* mapping = std::visit([](const auto& f) { return f.mapping(); }, file);
+    if (mapping != nullptr) out.push_back(mapping);
+  }
+  return out;
+}
+
 void Checkpoint::will_need(const ModelTensor& tensor) {
   static const auto kPage = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.bytes.data());

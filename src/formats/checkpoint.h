@@ -51,6 +51,9 @@ class Checkpoint {
   // The parts of the files that describe the model, in a fixed order: config.json, headers.
   std::vector<std::span<const std::byte>> descriptions() const;
 
+  // The files, for who reads them without the mapping (ReadAhead).
+  std::vector<const MappedFile*> mappings() const;
+
   // Tells the kernel that a tensor's bytes will not be read again soon (MappedFile::drop).
   void drop(const ModelTensor& tensor) const;
   // Asks the kernel to read a tensor's bytes, now and beside whatever this thread does next.

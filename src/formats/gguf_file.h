@@ -57,6 +57,8 @@ class GgufFile {
   // The header, the metadata and the tensor table, as they stand in the file.
   std::span<const std::byte> header_bytes() const { return bytes_.first(header_size_); }
   std::size_t file_bytes() const { return bytes_.size(); }
+  // Null for a file that was parsed from memory.
+  const MappedFile* mapping() const { return mapping_ ? &*mapping_ : nullptr; }
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
   // Null where absent.

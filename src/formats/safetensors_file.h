@@ -47,6 +47,8 @@ class SafetensorsFile {
   // The length and the header, as they stand in the file.
   std::span<const std::byte> header_bytes() const { return bytes_.first(header_size_); }
   std::size_t file_bytes() const { return bytes_.size(); }
+  // Null for a file that was parsed from memory.
+  const MappedFile* mapping() const { return mapping_ ? &*mapping_ : nullptr; }
 
   // MappedFile::drop for bytes of this file; nothing for one parsed from memory.
   void drop(std::span<const std::byte> bytes) const;

@@ -29,6 +29,7 @@ constexpr std::array kShapes = {
     SynthShape{"llama-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, 5e5, false, 8},
     SynthShape{"qwen2-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, 1e6, true, 0},
     SynthShape{"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, 1e6, true, 0},
+    SynthShape{"qwen3-4b", "qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, 1e6, true, 0},
 };
 
 // general.file_type, llama.cpp's number for "mostly this type".

@@ -40,13 +40,35 @@ struct WeightSource {
   DType target() const;
 };
 
+// Hands packing the rows of its sources piece by piece, where they do not lie in memory.
+//
+// Thread-safety: next() and done() may be called from any thread of the pool.
+// Invariants: the pieces hold each row once; each but the last of a matrix ends at a multiple of
+//   kFeedRows of its stacked rows.
+class WeightFeed {
+ public:
+  static constexpr std::int64_t kFeedRows = 16;
+  struct Piece {
+    std::int64_t first_row = 0;  // of all stacked rows; a piece lies in one source
+    std::int64_t rows = 0;
+    const std::byte* data = nullptr;  // of its first row; the others follow at the source's stride
+    std::size_t ticket = 0;           // the feed's
+  };
+  virtual ~WeightFeed() = default;
+  // Nothing after the last. Each piece goes back by done() before its thread asks for another.
+  virtual Expected<std::optional<Piece>> next() = 0;
+  virtual void done(const Piece& piece) = 0;
+};
+
 class PackedMatrix {
  public:
   // segment_ends: ascending column counts, the last equal to columns; one entry where K is not cut. For
   // quantised types every end but the last must be a multiple of 32 (16 for Q6_K's sub-blocks is not used).
-  // Fails with kUnsupported for types without a kernel, kExhausted for memory.
+  // feed: where the rows come from, whatever the sources' `data`; null: they lie there.
+  // Fails with kUnsupported for types without a kernel, kExhausted for memory, or as the feed does.
   static Expected<PackedMatrix> pack(std::span<const WeightSource> stacked,
-                                     std::span<const std::int64_t> segment_ends, const Context& context);
+                                     std::span<const std::int64_t> segment_ends, const Context& context,
+                                     WeightFeed* feed = nullptr);
 
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix& operator=(PackedMatrix&&) noexcept;

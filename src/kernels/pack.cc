@@ -183,7 +183,7 @@ void write_plain_step(DType type, Row row, std::int64_t k, std::int64_t n, std::
 }
 
 // A block starts as zeros; columns past the last row stay so.
-void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
+void pack_block(const Impl& m, std::span<const Row> rows, Isa isa, Byte* out) {
   const bool quantised = scheme_of(m.type) != Scheme::kNone;
   std::size_t run_index = 0;
   for (const Segment& segment : m.segments) {
@@ -192,7 +192,7 @@ void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
       const Run& run = m.runs[run_index++];
       if (header_bytes(m.type) > 0) {
         for (std::size_t c = 0; c < rows.size(); ++c) {
-          write_header(m.type, convert_block(rows[c].type, m.type, rows[c].data, k),
+          write_header(m.type, convert_block(rows[c].type, m.type, rows[c].data, k, isa),
                        static_cast<std::int64_t>(c), out);
         }
         out += header_bytes(m.type);
@@ -201,7 +201,8 @@ void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
         for (std::size_t c = 0; c < rows.size(); ++c) {
           const auto column = static_cast<std::int64_t>(c);
           if (quantised) {
-            write_quantised_step(m.type, convert_block(rows[c].type, m.type, rows[c].data, k), column, out);
+            write_quantised_step(m.type, convert_block(rows[c].type, m.type, rows[c].data, k, isa), column,
+                                 out);
           } else {
             write_plain_step(m.type, rows[c], k, std::min(kStepInputs, segment.end - k), column, out);
           }
@@ -211,11 +212,57 @@ void pack_block(const Impl& m, std::span<const Row> rows, Byte* out) {
   }
 }
 
+// Packs blocks [first, last); row(r) is stacked row r.
+template <typename RowAt>
+void pack_blocks(Impl& m, std::int64_t first, std::int64_t last, Isa isa, RowAt&& row_at) {
+  Row rows[kBlockColumns];
+  for (std::int64_t block = first; block < last; ++block) {
+    const std::int64_t begin = block * kBlockColumns;
+    const std::int64_t count = std::min(kBlockColumns, m.rows - begin);
+    if (count <= 0) continue;
+    for (std::int64_t c = 0; c < count; ++c) rows[c] = row_at(begin + c);
+    pack_block(m, std::span(rows).first(static_cast<std::size_t>(count)), isa,
+               m.data.as<Byte>() + static_cast<std::size_t>(block) * m.block_bytes);
+  }
+}
+
+// The source that holds a stacked row, and the row's number in it.
+struct StackedRow {
+  const WeightSource* source = nullptr;
+  std::int64_t row = 0;
+};
+StackedRow find_row(std::span<const WeightSource> stacked, std::int64_t row) {
+  const WeightSource* source = stacked.data();
+  while (row >= source->rows) row -= (source++)->rows;
+  return {source, row};
+}
+
+void pack_in_memory(Impl& m, std::span<const WeightSource> stacked, PairRange share, Isa isa) {
+  pack_blocks(m, 2 * share.begin, 2 * share.end, isa, [&](std::int64_t r) {
+    const StackedRow at = find_row(stacked, r);
+    return Row{at.source->data + at.row * at.source->stride, at.source->type};
+  });
+}
+
+Status pack_from(WeightFeed& feed, Impl& m, std::span<const WeightSource> stacked, Isa isa) {
+  for (;;) {
+    SHOAL_ASSIGN(piece, feed.next());
+    if (!piece) return {};
+    const WeightSource& source = *find_row(stacked, piece->first_row).source;
+    const std::int64_t end = piece->first_row + piece->rows;
+    pack_blocks(m, piece->first_row / kBlockColumns, (end + kBlockColumns - 1) / kBlockColumns, isa,
+                [&](std::int64_t r) {
+                  return Row{piece->data + (r - piece->first_row) * source.stride, source.type};
+                });
+    feed.done(*piece);
+  }
+}
+
 }  // namespace
 
 Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
-                                          std::span<const std::int64_t> segment_ends,
-                                          const Context& context) {
+                                          std::span<const std::int64_t> segment_ends, const Context& context,
+                                          WeightFeed* feed) {
   SHOAL_TRY(check_sources(stacked, segment_ends));
   auto impl = std::make_unique<Impl>();
   Impl& m = *impl;
@@ -228,29 +275,21 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
                Buffer::allocate(m.block_bytes * 2 * static_cast<std::size_t>(m.pairs), "packed weights"));
   m.data = std::move(data);
 
-  std::vector<Row> rows;
-  rows.reserve(static_cast<std::size_t>(m.rows));
-  for (const WeightSource& source : stacked) {
-    for (std::int64_t r = 0; r < source.rows; ++r)
-      rows.push_back({source.data + r * source.stride, source.type});
-  }
-  // Each thread writes, and so places, the pages it will read later.
+  // Who writes a page first places it. From memory each thread packs what it will read later; pieces of a
+  // feed go to whichever thread is free, so that one that waits for a page holds up no other.
   const int threads = context.pool != nullptr ? context.pool->size() : 1;
+  std::vector<Status> failed(static_cast<std::size_t>(threads));
   const auto pack_share = [&](int thread) {
-    const PairRange range = pairs_of_thread(m.pairs, threads, thread);
-    for (std::int64_t block = 2 * range.begin; block < 2 * range.end; ++block) {
-      const std::int64_t first = block * kBlockColumns;
-      if (first >= m.rows) continue;
-      const std::int64_t count = std::min(kBlockColumns, m.rows - first);
-      pack_block(m, std::span(rows).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
-                 m.data.as<Byte>() + static_cast<std::size_t>(block) * m.block_bytes);
-    }
+    const PairRange share = pairs_of_thread(m.pairs, threads, thread);
+    if (feed == nullptr) return pack_in_memory(m, stacked, share, context.isa);
+    failed[static_cast<std::size_t>(thread)] = pack_from(*feed, m, stacked, context.isa);
   };
   if (context.pool != nullptr) {
     context.pool->run(pack_share);
   } else {
     pack_share(0);
   }
+  for (const Status& status : failed) SHOAL_TRY(status);
   return PackedMatrix(std::move(impl));
 }
 

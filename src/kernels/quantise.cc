@@ -1,76 +1,19 @@
 #include "kernels/quantise.h"
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/dequantise.h"
+#include "kernels/quantise_inl.h"
 
 namespace shoal::kernels {
 namespace {
 
-constexpr int kBlock = 32;
+constexpr QuantiseKernels kScalar = {quantise_as, quantise_bf16_as};
 
-// The loops below go over local arrays in steps a compiler can do 4 or more at a time.
-
-// Bits of magnitudes order as integers, and the compiler may order those as it likes.
-float largest_magnitude(const float* x) {
-  std::int32_t largest = 0;
-  for (int i = 0; i < kBlock; ++i) {
-    const std::int32_t bits = std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff;
-    largest = bits > largest ? bits : largest;
-  }
-  return std::bit_cast<float>(largest);
-}
-
-// v within [low, high], and `middle` for NaN: an infinity in a block makes its others zeros times infinity.
-// In other blocks only a denormal largest magnitude, whose inverse overflows, needs the bounds.
-void bound(float low, float middle, float high, float* v) {
-  for (int i = 0; i < kBlock; ++i) v[i] = v[i] == v[i] ? v[i] : middle;
-  for (int i = 0; i < kBlock; ++i) v[i] = v[i] > high ? high : v[i];
-  for (int i = 0; i < kBlock; ++i) v[i] = v[i] < low ? low : v[i];
-}
-
-void narrow(const std::int32_t* codes, std::uint8_t* out) {
-  std::uint8_t bytes[kBlock];
-  for (int i = 0; i < kBlock; ++i) bytes[i] = static_cast<std::uint8_t>(codes[i]);
-  std::memcpy(out, bytes, sizeof(bytes));
-}
-
-// Codes -127 to 127 of the largest magnitude, halves away from zero.
-WeightBlock quantise_q8_0(const float* x) {
-  const float d = largest_magnitude(x) / 127;
-  const float inverse = d != 0 ? 1 / d : 0;
-  float v[kBlock];
-  std::int32_t codes[kBlock];
-  for (int i = 0; i < kBlock; ++i) v[i] = x[i] * inverse;
-  bound(-127, 0, 127, v);
-  // std::round() as a call would cost more than all the rest; what is cut off is exact.
-  for (int i = 0; i < kBlock; ++i) codes[i] = static_cast<std::int32_t>(v[i]);
-  for (int i = 0; i < kBlock; ++i) v[i] -= static_cast<float>(codes[i]);
-  for (int i = 0; i < kBlock; ++i) codes[i] += 128 + static_cast<int>(v[i] >= 0.5F);
-  for (int i = 0; i < kBlock; ++i) codes[i] -= static_cast<int>(v[i] <= -0.5F);
+WeightBlock as_block(const Quantised& from) {
   WeightBlock out;
-  out.d = f32_to_f16(d);
-  narrow(codes, out.q);
-  return out;
-}
-
-// The element of largest magnitude becomes code 0, -8, whatever its sign.
-WeightBlock quantise_q4_0(const float* x) {
-  const float magnitude = largest_magnitude(x);
-  int first = 0;
-  while (first < kBlock - 1 && std::fabs(x[first]) != magnitude) ++first;
-  const float d = x[first] / -8;
-  const float inverse = d != 0 ? 1 / d : 0;
-  float v[kBlock];
-  std::int32_t codes[kBlock];
-  for (int i = 0; i < kBlock; ++i) v[i] = x[i] * inverse + 8.5F;
-  bound(0, 8, 15, v);
-  for (int i = 0; i < kBlock; ++i) codes[i] = static_cast<std::int32_t>(v[i]);
-  WeightBlock out;
-  out.d = f32_to_f16(d);
-  narrow(codes, out.q);
+  out.d = f32_to_f16(from.d);
+  std::memcpy(out.q, from.q, sizeof(out.q));
   return out;
 }
 
@@ -91,9 +34,16 @@ void read_values(DType from, const std::byte* row, std::int64_t k, std::int64_t 
 
 bool can_quantise(DType type) { return type == DType::kQ4_0 || type == DType::kQ8_0; }
 
-WeightBlock quantise_block(DType type, const float* x) {
-  return type == DType::kQ8_0 ? quantise_q8_0(x) : quantise_q4_0(x);
+const QuantiseKernels& quantise_kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512) return kQuantiseAvx512;
+  if (isa >= Isa::kAvx2) return kQuantiseAvx2;
+#endif
+  (void)isa;
+  return kScalar;
 }
+
+WeightBlock quantise_block(DType type, const float* x) { return as_block(quantise_as(type, x)); }
 
 void quantise_row(DType type, const float* x, std::int64_t n, std::byte* out) {
   for (std::int64_t k = 0; k < n; k += kBlock, out += block_bytes(type)) {
@@ -129,7 +79,7 @@ bool can_convert(DType from, DType to) {
   return to == DType::kF32 || to == DType::kF16 || to == DType::kBF16 || can_quantise(to);
 }
 
-WeightBlock convert_block(DType from, DType to, const std::byte* row, std::int64_t k) {
+WeightBlock convert_block(DType from, DType to, const std::byte* row, std::int64_t k, Isa isa) {
   if (from == to) return read_block(from, row, k);
   if (from == DType::kQ3_K && to == DType::kQ6_K) {
     WeightBlock block = read_block(from, row, k);
@@ -144,9 +94,11 @@ WeightBlock convert_block(DType from, DType to, const std::byte* row, std::int64
     block.sc[0] = block.sc[1] = 1;
     return block;
   }
+  const QuantiseKernels& kernels = quantise_kernels(isa);
+  if (from == DType::kBF16) return as_block(kernels.bf16(to, row, k));
   float values[kBlock];
   read_values(from, row, k, kBlock, values);
-  return quantise_block(to, values);
+  return as_block(kernels.f32(to, values));
 }
 
 void convert_values(DType from, DType to, const std::byte* row, std::int64_t k, std::int64_t n,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/isa.h"
 #include "kernels/weights_block.h"
 #include "tensor/dtype.h"
 
@@ -32,7 +33,8 @@ DType packed_type(DType type);
 bool can_convert(DType from, DType to);
 
 // Elements k to k + 31 of a row of `from`, as a block of the quantised type `to`. can_convert(from, to).
-WeightBlock convert_block(DType from, DType to, const std::byte* row, std::int64_t k);
+// The bits do not depend on isa.
+WeightBlock convert_block(DType from, DType to, const std::byte* row, std::int64_t k, Isa isa = Isa::kScalar);
 // n elements from k on as `to`, one of F32, F16 and BF16. k is a multiple of 32 where `from` is quantised,
 // and n at most 32.
 void convert_values(DType from, DType to, const std::byte* row, std::int64_t k, std::int64_t n,

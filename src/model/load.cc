@@ -86,6 +86,33 @@ Expected<Layer> load_layer(WeightLoader& loader, const ModelDescription& descrip
   return loaded;
 }
 
+struct Weights {
+  std::vector<Layer> layers;
+  std::vector<float> output_norm;
+  std::optional<parallel::PackedLinear> head;
+};
+
+// The layers of a stage; its norm and its part of the head, where it holds the model's last layer.
+Expected<Weights> load_weights(WeightLoader& loader, const ModelDescription& description,
+                               const Shards& shards, const LayerRange& stage,
+                               parallel::IndexRange vocabulary) {
+  Weights weights;
+  for (std::int32_t i = stage.begin; i < stage.end; ++i) {
+    SHOAL_ASSIGN(layer, load_layer(loader, description, i, shards, stage));
+    weights.layers.push_back(std::move(layer));
+  }
+  if (stage.end == static_cast<std::int32_t>(description.layers.size())) {
+    SHOAL_ASSIGN(norm, loader.norm("output_norm.weight"));
+    weights.output_norm = std::move(norm);
+  }
+  if (!vocabulary.empty()) {
+    const std::string head_name = description.tied_embeddings ? "token_embd.weight" : "output.weight";
+    SHOAL_ASSIGN(head, loader.column_parallel({{head_name, vocabulary}}));
+    weights.head = std::move(head);
+  }
+  return weights;
+}
+
 // Asking for a type that nothing would be packed as is a mistake worth a word.
 Status check_weights(const formats::Checkpoint& checkpoint, std::optional<DType> weights) {
   if (!weights) return {};
@@ -142,10 +169,10 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   const formats::ModelMetadata& metadata = checkpoint.metadata();
 
   SHOAL_TRY(check_weights(checkpoint, options.weights));
-  const std::string_view weights = options.weights ? dtype_name(*options.weights) : "file";
+  const std::string_view packed = options.weights ? dtype_name(*options.weights) : "file";
   ModelDescription description = describe(metadata);
   description.parameters = count_parameters(checkpoint);
-  description.fingerprint = formats::model_fingerprint(checkpoint, weights, "v1").hex();
+  description.fingerprint = formats::model_fingerprint(checkpoint, packed, "v1").hex();
   const Group tensor = options.layout.group(GroupKind::kAttentionTensor, options.rank);
   SHOAL_ASSIGN(shards, shards_of(description, any_output_quantised(checkpoint, options.weights),
                                  tensor.size(), tensor.index));
@@ -154,26 +181,15 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   const LayerRange stage = layers_of_stage(options.stage_layers.empty() ? balanced : options.stage_layers,
                                            options.layout.coordinate(options.rank).pp);
   const bool last_stage = stage.end == static_cast<std::int32_t>(description.layers.size());
+  const parallel::IndexRange vocabulary =
+      last_stage ? parallel::vocabulary_shard(description.vocabulary, place_in(tensor))
+                 : parallel::IndexRange{};
 
-  WeightLoader loader(checkpoint, options.weights, options.context, stage, options.progress);
-  std::vector<Layer> layers;
-  for (std::int32_t i = stage.begin; i < stage.end; ++i) {
-    SHOAL_ASSIGN(layer, load_layer(loader, description, i, shards, stage));
-    layers.push_back(std::move(layer));
-  }
-  std::vector<float> output_norm;
-  std::optional<parallel::PackedLinear> head;
-  parallel::IndexRange vocabulary;
-  if (last_stage) {
-    SHOAL_ASSIGN(norm, loader.norm("output_norm.weight"));
-    output_norm = std::move(norm);
-    vocabulary = parallel::vocabulary_shard(description.vocabulary, place_in(tensor));
-  }
-  if (!vocabulary.empty()) {
-    const std::string head_name = description.tied_embeddings ? "token_embd.weight" : "output.weight";
-    SHOAL_ASSIGN(packed, loader.column_parallel({{head_name, vocabulary}}));
-    head = std::move(packed);
-  }
+  WeightLoader loader(checkpoint, options.weights, options.context, options.progress);
+  const auto load_all = [&] { return load_weights(loader, description, shards, stage, vocabulary); };
+  SHOAL_TRY(load_all().status());  // what is needed, in order
+  SHOAL_TRY(loader.start());
+  SHOAL_ASSIGN(weights, load_all());
 
   const formats::ModelTensor* embedding = checkpoint.tensor("token_embd.weight");
   if (embedding == nullptr || !kernels::can_dequantise(embedding->type)) {
@@ -187,9 +203,9 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              options.context,
                                              static_cast<std::int32_t>(shards.attention.kv_heads.size()),
                                              nullptr,
-                                             std::move(layers),
-                                             std::move(output_norm),
-                                             std::move(head),
+                                             std::move(weights.layers),
+                                             std::move(weights.output_norm),
+                                             std::move(weights.head),
                                              {},
                                              {},
                                              std::vector<std::vector<kernels::AttentionSpan>>(groups),

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/available_memory.h"
 #include "kernels/dequantise.h"
 #include "kernels/quantise.h"
 #include "parallel/weight_slice.h"
@@ -16,27 +17,34 @@ DType packed_as(const formats::ModelTensor& tensor, std::optional<DType> weights
   return kernels::packed_type(tensor.type);
 }
 
+namespace {
+
+std::uint64_t source_bytes(std::span<const kernels::WeightSource> sources) {
+  std::int64_t total = 0;
+  for (const auto& source : sources) total += source.rows * row_bytes(source.type, source.columns);
+  return static_cast<std::uint64_t>(total);
+}
+
+}  // namespace
+
 WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
-                           const kernels::Context& context, LayerRange stage, Progress progress)
-    : checkpoint_(checkpoint), weights_(weights), context_(context), progress_(std::move(progress)) {
-  const formats::ModelTensor* embedding = nullptr;
-  // What belongs to no layer is the head and its norm.
-  const bool last_stage = stage.end == checkpoint.metadata().layers;
-  for (const auto& need : formats::needed_tensors(checkpoint.metadata())) {
-    const formats::ModelTensor* tensor = checkpoint.tensor(need.name);
-    const bool held = need.layer < 0 ? last_stage : need.layer >= stage.begin && need.layer < stage.end;
-    if (tensor == nullptr || !held) continue;
-    (need.part == formats::ModelPart::kEmbedding ? embedding : order_.emplace_back()) = tensor;
-  }
-  // As the head it comes last; rows of an embedding that is not the head too are read as tokens come.
-  if (checkpoint.metadata().tied_embeddings && embedding != nullptr) order_.push_back(embedding);
-  for (const auto* tensor : order_) total_ += tensor->bytes.size();
+                           const kernels::Context& context, Progress progress)
+    : checkpoint_(checkpoint),
+      weights_(weights),
+      context_(context),
+      progress_(std::move(progress)),
+      stream_(checkpoint.mappings()) {}
+
+Status WeightLoader::start() {
+  started_ = true;
+  // Files that with their packed copy would take over half of what is free would push everything else, and in
+  // the end themselves, out of the page cache. Smaller ones stay in it for the next start.
+  return stream_.start(total_ + packed_bytes_ > available_memory() / 2);
 }
 
 Expected<const formats::ModelTensor*> WeightLoader::find(const std::string& tensor) {
   const formats::ModelTensor* found = checkpoint_.tensor(tensor);
   if (found == nullptr) return failed(tensor, "is missing");
-  read_ahead();
   return found;
 }
 
@@ -48,20 +56,20 @@ Status WeightLoader::failed(const std::string& tensor, const std::string& reason
                   checkpoint_.table().spelled(tensor), reason)};
 }
 
-void WeightLoader::read_ahead() {
-  // Enough for the disk to work while a matrix is packed, and small beside any memory.
-  constexpr std::uint64_t kAhead = std::uint64_t{128} << 20;
-  while (asked_ < order_.size() && asked_bytes_ < done_ + kAhead) {
-    formats::Checkpoint::will_need(*order_[asked_]);
-    asked_bytes_ += order_[asked_]->bytes.size();
-    ++asked_;
+void WeightLoader::done_with(const formats::ModelTensor& tensor, std::uint64_t bytes) {
+  if (!started_) {
+    total_ += bytes;
+    return;
   }
+  checkpoint_.drop(tensor);
+  done_ += bytes;
+  if (progress_) progress_(done_, total_);
 }
 
-void WeightLoader::done_with(const formats::ModelTensor& tensor) {
-  checkpoint_.drop(tensor);
-  done_ += tensor.bytes.size();
-  if (progress_) progress_(done_, total_);
+void WeightLoader::note(std::span<const kernels::WeightSource> sources) {
+  if (started_) return;
+  for (const auto& source : sources)
+    packed_bytes_ += static_cast<std::uint64_t>(source.rows * row_bytes(source.target(), source.columns));
 }
 
 Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_list<Rows> parts) {
@@ -74,10 +82,12 @@ Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_
     sources.back().pack_as = packed_as(*tensor, weights_);
   }
   const std::int64_t whole[] = {sources.front().columns};
-  auto linear = parallel::PackedLinear::pack(sources, whole, context_);
-  if (!linear) return failed(parts.begin()->tensor, linear.error().message());
-  for (const auto* tensor : tensors) done_with(*tensor);
-  return linear;
+  note(sources);
+  auto packed = parallel::PackedLinear::pack(sources, whole, context_, &stream_);
+  if (!packed) return failed(parts.begin()->tensor, packed.error().message());
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    done_with(*tensors[i], source_bytes(std::span(sources).subspan(i, 1)));
+  return packed;
 }
 
 Expected<parallel::RowParallel> WeightLoader::row_parallel(const std::string& tensor,
@@ -101,9 +111,10 @@ Expected<parallel::RowParallel> WeightLoader::row_parallel(const std::string& te
     source->pack_as = packed_as(*found, weights_);
     sources.push_back(*std::move(source));
   }
-  auto linear = parallel::RowParallel::pack(sources, segment_ends, segment_counts, context_);
+  note(sources);
+  auto linear = parallel::RowParallel::pack(sources, segment_ends, segment_counts, context_, &stream_);
   if (!linear) return failed(tensor, linear.error().message());
-  done_with(*found);
+  done_with(*found, source_bytes(sources));
   return linear;
 }
 
@@ -113,8 +124,13 @@ Expected<std::vector<float>> WeightLoader::vector(const std::string& tensor) {
     return failed(tensor, fmt::format("{} cannot be read", dtype_name(found->type)));
   }
   std::vector<float> values(static_cast<std::size_t>(found->elements()));
-  kernels::dequantise_row(found->type, found->bytes.data(), found->elements(), values.data());
-  done_with(*found);
+  if (started_) {
+    kernels::dequantise_row(found->type, found->bytes.data(), found->elements(), values.data());
+  } else {
+    // Read through the mapping: asked for now, it need not wait behind megabytes of matrices later.
+    formats::Checkpoint::will_need(*found);
+  }
+  done_with(*found, found->bytes.size());
   return values;
 }
 

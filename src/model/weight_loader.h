@@ -1,5 +1,9 @@
 // Takes tensors out of a model's files: packs a rank's part of the matrices, widens the vectors to f32.
 //
+// Everything is asked for twice in the same order. Before start() the answers have the right sizes and no
+// values: the loader notes what a rank needs of which file. After it the files are read in that order, ahead
+// of the packer, whatever the layout.
+//
 // Thread-safety: none; packing runs on the context's pool.
 // Ownership: borrows the checkpoint; what it returns owns its memory.
 // Errors: one sentence with file, tensor and reason. Names and shapes have been checked before
@@ -22,6 +26,7 @@
 #include "parallel/packed_linear.h"
 #include "parallel/row_parallel.h"
 #include "parallel/shard.h"
+#include "parallel/weight_stream.h"
 
 namespace shoal::model {
 
@@ -34,7 +39,10 @@ class WeightLoader {
 
   // stage: the layers that will be asked for.
   WeightLoader(const formats::Checkpoint& checkpoint, std::optional<DType> weights,
-               const kernels::Context& context, LayerRange stage, Progress progress);
+               const kernels::Context& context, Progress progress);
+
+  // Begins to read. Fails with kExhausted.
+  Status start();
 
   struct Rows {
     std::string tensor;
@@ -55,19 +63,18 @@ class WeightLoader {
  private:
   Expected<const formats::ModelTensor*> find(const std::string& tensor);
   Status failed(const std::string& tensor, const std::string& reason) const;
-  void done_with(const formats::ModelTensor& tensor);
-  void read_ahead();
+  void done_with(const formats::ModelTensor& tensor, std::uint64_t bytes);
+  // Before start(): adds to what will be packed.
+  void note(std::span<const kernels::WeightSource> sources);
 
   const formats::Checkpoint& checkpoint_;
   std::optional<DType> weights_;
   kernels::Context context_;
   Progress progress_;
-  // Tensors in the order in which a pass uses them, which is that of loading; how many of them the kernel has
-  // been asked to read, and their bytes.
-  std::vector<const formats::ModelTensor*> order_;
-  std::size_t asked_ = 0;
-  std::uint64_t asked_bytes_ = 0;
-  std::uint64_t done_ = 0;
+  parallel::WeightStream stream_;
+  bool started_ = false;
+  std::uint64_t packed_bytes_ = 0;  // of all matrices
+  std::uint64_t done_ = 0;          // bytes of files
   std::uint64_t total_ = 0;
 };
 

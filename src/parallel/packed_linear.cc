@@ -7,19 +7,41 @@
 
 namespace shoal::parallel {
 
-Expected<PackedLinear> PackedLinear::pack(std::span<const kernels::WeightSource> parts,
-                                          std::span<const std::int64_t> segment_ends,
-                                          const kernels::Context& context) {
-  PackedLinear linear;
-  std::int64_t end = 0;
-  for (const auto& part : parts) linear.ends_.push_back(end += part.rows);
+namespace {
+
+using Sources = std::span<const kernels::WeightSource>;
+
+// The parts that become one matrix each: neighbours of one type.
+std::vector<Sources> matrices_of(Sources parts) {
+  std::vector<Sources> out;
   for (std::size_t first = 0; first < parts.size();) {
     std::size_t last = first + 1;
     while (last < parts.size() && parts[last].target() == parts[first].target()) ++last;
-    SHOAL_ASSIGN(matrix,
-                 kernels::PackedMatrix::pack(parts.subspan(first, last - first), segment_ends, context));
-    linear.matrices_.push_back(std::move(matrix));
+    out.push_back(parts.subspan(first, last - first));
     first = last;
+  }
+  return out;
+}
+
+}  // namespace
+
+PackedLinear::PackedLinear(std::span<const kernels::WeightSource> parts) {
+  std::int64_t end = 0;
+  for (const auto& part : parts) ends_.push_back(end += part.rows);
+}
+
+Expected<PackedLinear> PackedLinear::pack(std::span<const kernels::WeightSource> parts,
+                                          std::span<const std::int64_t> segment_ends,
+                                          const kernels::Context& context, WeightStream* stream) {
+  PackedLinear linear(parts);
+  if (stream != nullptr && !stream->started()) {
+    for (const Sources stacked : matrices_of(parts)) stream->expect(stacked);
+    return linear;
+  }
+  for (const Sources stacked : matrices_of(parts)) {
+    kernels::WeightFeed* feed = stream == nullptr ? nullptr : stream->feed(stacked);
+    SHOAL_ASSIGN(matrix, kernels::PackedMatrix::pack(stacked, segment_ends, context, feed));
+    linear.matrices_.push_back(std::move(matrix));
   }
   return linear;
 }

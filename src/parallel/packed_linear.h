@@ -15,6 +15,7 @@
 
 #include "core/expected.h"
 #include "kernels/matmul.h"
+#include "parallel/weight_stream.h"
 #include "tensor/matrix.h"
 
 namespace shoal::parallel {
@@ -22,9 +23,11 @@ namespace shoal::parallel {
 class PackedLinear {
  public:
   // segment_ends: as kernels::PackedMatrix::pack. At least one part; all have the same columns.
+  // stream: brings the bytes; null: they lie in memory. Before it has started it is only told of them, and
+  // the result has a width and no weights.
   static Expected<PackedLinear> pack(std::span<const kernels::WeightSource> parts,
                                      std::span<const std::int64_t> segment_ends,
-                                     const kernels::Context& context);
+                                     const kernels::Context& context, WeightStream* stream = nullptr);
 
   // Columns of y: the rows of all parts.
   std::int64_t width() const { return ends_.back(); }
@@ -42,7 +45,7 @@ class PackedLinear {
   std::vector<std::string> kernel_names(const kernels::Context& context) const;
 
  private:
-  PackedLinear() = default;
+  explicit PackedLinear(std::span<const kernels::WeightSource> parts);
 
   std::vector<kernels::PackedMatrix> matrices_;
   std::vector<std::int64_t> ends_;  // columns of y where each part ends

@@ -135,7 +135,7 @@ Expected<HfPretokenizer::Behavior> HfPretokenizer::behavior_of(JsonElement eleme
     if (behavior == name) return value;
   }
   return hf_unsupported(source, "pre-tokenizer " + json_string(element, "type") +
-                                    " has the unknown behavior " + in_quotes(behavior) + "");
+                                    " has the unknown behavior " + in_quotes(behavior));
 }
 
 Status HfPretokenizer::add_metaspace(JsonElement element, std::string_view source) {

@@ -43,6 +43,26 @@ TEST(MappedFile, MayBeDroppedAndReadAgain) {
   EXPECT_EQ(static_cast<char>(file->bytes()[99'999]), 'x');
 }
 
+TEST(MappedFile, ReadsWithoutTheMapping) {
+  std::string content;
+  for (int i = 0; i < 30'000; ++i) content += std::to_string(i);
+  const auto file = MappedFile::open(write_file("mapped_file_read", content));
+  ASSERT_TRUE(file.ok());
+  // Places in a page are those of the file, as reads around the cache want them.
+  alignas(4096) static std::byte memory[3 * 4096];
+  for (const std::size_t offset :
+       {std::size_t{0}, std::size_t{4096}, std::size_t{5000}, content.size() - 4000}) {
+    for (const bool around_cache : {false, true}) {
+      const std::span<std::byte> out(memory + offset % 4096, 4000);
+      ASSERT_TRUE(file->read(offset, out, around_cache).ok());
+      EXPECT_EQ(std::memcmp(out.data(), content.data() + offset, out.size()), 0) << offset << around_cache;
+    }
+  }
+  const Status past = file->read(content.size() - 10, std::span(memory).first(20), false);
+  EXPECT_EQ(past.code(), ErrorCode::kIo);
+  EXPECT_NE(past.message().find("the file has become shorter"), std::string::npos);
+}
+
 TEST(MappedFile, AnEmptyFileHasNoBytes) {
   auto file = MappedFile::open(write_file("mapped_file_empty", ""));
   ASSERT_TRUE(file.ok());

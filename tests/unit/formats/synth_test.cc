@@ -102,6 +102,7 @@ TEST_F(SynthTest, RealShapesHaveTheirPublishedSizes) {
   EXPECT_EQ(parameters("llama-8b"), 8030261248);
   EXPECT_EQ(parameters("smollm2-135m"), 134515008);
   EXPECT_EQ(parameters("qwen3-0.6b"), 596049920);
+  EXPECT_EQ(parameters("qwen3-4b"), 4022468096);
   EXPECT_EQ(parameters("qwen2-0.5b"), 494032768);
 }
 
