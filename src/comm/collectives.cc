@@ -14,7 +14,8 @@ namespace {
 // Below this, in bytes of one rank's parts, one exchange beats two of half the size: a message over loopback
 // costs about 8 us whatever it holds, and 32 KiB take as long at 4 GB/s.
 constexpr std::int64_t kDirectBytes = 32 * 1024;
-// Messages at once: the scratch for a sum of any size stays below ranks x this.
+// Messages at once: the scratch for a sum of any size, what goes out and what comes in, stays at 2 x ranks x
+// this, give or take a line of 16 values for each part.
 constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const float* values, std::int64_t n) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -36,11 +37,13 @@ class ControlLink {
  public:
   explicit ControlLink(Socket socket) : socket_(std::move(socket)) {}
 
+  // Fails with kDeadline where the peer takes not a byte for 5 s.
   Status send(wire::MessageType type, std::span<const std::byte> body = {});
   // Fails with kDeadline where not a whole frame came by then, kCorrupt where it is none.
   Expected<ControlFrame> receive(TimePoint deadline);
-  // Until a frame begins to arrive, or the end of the link.
-  Status await_readable(TimePoint deadline) const { return socket_.await_readable(deadline); }
+  // However long the frame takes: fails with kDeadline only after `silence` without a byte. Time in which
+  // this process was stopped does not count.
+  Expected<ControlFrame> receive_unless_silent(std::chrono::milliseconds silence);
   void shut_down() const { socket_.shut_down(); }
 
  private:

@@ -60,8 +60,11 @@ class FakeCarrier : public Carrier {
   SharedSum* shared_sum(const Group&) override { return nullptr; }
 
  private:
+  Status move_all(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline);
+
   std::shared_ptr<FakeNetwork> network_;
   std::int32_t rank_;
+  Status failed_;
 };
 
 }  // namespace shoal::comm

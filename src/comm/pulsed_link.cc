@@ -26,22 +26,9 @@ bool PulsedLink::closing() {
   return closing_;
 }
 
-// The silence is counted in slices: where this process itself was stopped meanwhile, as both ends are when a
-// machine is paused, a slice still counts as one.
-Status PulsedLink::await_frame() {
-  constexpr std::chrono::milliseconds kSlice{100};
-  Status status;
-  for (auto silent = kSilence; silent.count() > 0; silent -= kSlice) {
-    status = link_->await_readable(now() + kSlice);
-    if (status.ok()) break;
-  }
-  return status;
-}
-
 void PulsedLink::read() {
   for (;;) {
-    const Status waited = await_frame();
-    auto frame = waited.ok() ? link_->receive(now() + kSilence) : Expected<ControlFrame>(waited);
+    auto frame = link_->receive_unless_silent(kSilence);
     if (closing()) return;
     if (!frame.ok()) {
       // The peer is told by the closed connection, should it live.

@@ -37,7 +37,6 @@ class PulsedLink {
   }
 
  private:
-  Status await_frame();
   void read();
   void beat();
   bool closing();

@@ -25,7 +25,8 @@ SharedSum* ShmCarrier::shared_sum(const Group& group) {
   if (found == groups.end()) return nullptr;
   const auto index = static_cast<std::size_t>(found - groups.begin());
   if (sums_[index] == nullptr)
-    sums_[index] = std::make_unique<ShmSum>(segment_, index, group.index, options_.patience, options_.pool);
+    sums_[index] =
+        std::make_unique<ShmSum>(segment_, index, group.index, options_.patience, options_.pool, failed_);
   return sums_[index].get();
 }
 

@@ -27,6 +27,8 @@ class ShmCarrier : public Carrier {
   };
 
   ShmCarrier(std::shared_ptr<ShmSegment> segment, std::int32_t rank, Options options);
+  ShmCarrier(const ShmCarrier&) = delete;
+  ShmCarrier& operator=(const ShmCarrier&) = delete;
 
   std::int32_t rank() const override { return rank_; }
   std::int32_t ranks() const override { return segment_->layout().ranks; }
@@ -50,7 +52,7 @@ class ShmCarrier : public Carrier {
   std::shared_ptr<ShmSegment> segment_;
   std::int32_t rank_;
   Options options_;
-  Status failed_;
+  Status failed_;  // of sums too
   std::vector<Progress> sending_;
   std::vector<Progress> receiving_;
   // By the segment's groups; null where this rank is no member or has not asked.

@@ -26,10 +26,12 @@ inline constexpr std::size_t kShmPage = 4096;
 
 struct SegmentHeader {
   std::uint64_t shape = 0;  // ShmLayout::shape(), written before anybody attaches
-  // 0, then 1 for good. The reason is valid once it is 1; whoever sets `claimed` first writes it.
+  // 0, then 1 for good.
   std::atomic<std::uint32_t> aborted{0};
+  // Whoever sets it first writes the reason, then `aborted`. A process may die between the two, and others
+  // then set `aborted`: the reason ends at its first zero, wherever that is.
   std::atomic<std::uint32_t> claimed{0};
-  char reason[256] = {};
+  std::atomic<char> reason[256] = {};
 };
 
 struct Doorbell {

@@ -58,8 +58,9 @@ void ShmHost::serve() {
   for (;;) {
     auto socket = listener_.accept(now() + std::chrono::hours(1));
     if (!socket.ok()) {
-      if (socket.error().code() == ErrorCode::kDeadline) continue;
-      return;
+      // Also where nobody could be taken for an hour; nothing but the destructor ends this.
+      if (socket.error().code() == ErrorCode::kUnavailable) return;
+      continue;
     }
     if (!same_user(*socket)) continue;
     DescriptorMessage message;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <thread>
 
 namespace shoal::comm {
 
@@ -79,17 +81,25 @@ ShmSegment::~ShmSegment() {
 void ShmSegment::abort(const std::string& reason) const {
   SegmentHeader& at = header();
   std::uint32_t unclaimed = 0;
-  if (!at.claimed.compare_exchange_strong(unclaimed, 1, std::memory_order_acq_rel)) return;
-  const std::size_t length = std::min(reason.size(), sizeof at.reason - 1);
-  std::memcpy(at.reason, reason.data(), length);
-  at.reason[length] = 0;
+  if (at.claimed.compare_exchange_strong(unclaimed, 1, std::memory_order_acq_rel)) {
+    const std::size_t length = std::min(reason.size(), std::size(at.reason) - 1);  // its end is zero already
+    for (std::size_t i = 0; i < length; ++i) at.reason[i].store(reason[i], std::memory_order_relaxed);
+  } else {
+    // The other writes for less than a microsecond, unless it is gone.
+    for (int i = 0; i < 100 && !aborted(); ++i) std::this_thread::yield();
+  }
   at.aborted.store(1, std::memory_order_release);
 }
 
 std::string ShmSegment::abort_reason() const {
-  // Zeroed to its end by whoever made the file; bounded all the same.
-  return aborted() ? std::string(header().reason, ::strnlen(header().reason, sizeof header().reason))
-                   : std::string();
+  std::string reason;
+  if (!aborted()) return reason;
+  for (const std::atomic<char>& each : header().reason) {
+    const char c = each.load(std::memory_order_relaxed);
+    if (c == 0) break;
+    reason += c;
+  }
+  return reason.empty() ? "another rank gave up" : reason;
 }
 
 }  // namespace shoal::comm

@@ -32,9 +32,11 @@ class ShmSegment {
   }
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
 
-  // The first reason stays.
+  // The first reason stays, or as much of it as was written by a process that died over it. On return
+  // aborted() is true.
   void abort(const std::string& reason) const;
   bool aborted() const { return header().aborted.load(std::memory_order_acquire) != 0; }
+  // Empty before, never after.
   std::string abort_reason() const;
 
  private:

@@ -1,5 +1,7 @@
 #include "comm/shm_sum.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -24,13 +26,14 @@ std::int64_t deal(std::int64_t n, std::int64_t index, std::int64_t count) {
 }  // namespace
 
 ShmSum::ShmSum(std::shared_ptr<ShmSegment> segment, std::size_t group, std::int32_t index, Patience patience,
-               ThreadPool* pool)
+               ThreadPool* pool, Status& failed)
     : segment_(std::move(segment)),
       group_(group),
       ranks_(segment_->layout().groups[group].size()),
       index_(index),
       patience_(patience),
       pool_(pool),
+      failed_(failed),
       lanes_(static_cast<std::size_t>(pool == nullptr ? 1 : segment_->layout().lanes)) {
   assert(pool == nullptr || pool->size() >= segment_->layout().lanes);
 }
@@ -56,18 +59,35 @@ Status ShmSum::await_round(std::int32_t index, std::size_t lane, const Piece& pi
 
 Status ShmSum::sum(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
                    float* out, TimePoint deadline) {
-  if (segment_->aborted()) return {ErrorCode::kUnavailable, segment_->abort_reason()};
-  Status status = sum_pieces(parts, mine, n, out, deadline);
+  // First, so that every rank finds out by itself and says the same.
+  const std::int32_t most = *std::max_element(parts.begin(), parts.end());
+  if (failed_.ok() && room(most) == 0)
+    failed_ = Status(ErrorCode::kInvalidArgument,
+                     fmt::format("a sum of {} parts of one rank does not fit into pieces of {} bytes", most,
+                                 segment_->layout().piece_bytes));
+  if (failed_.ok() && segment_->aborted())
+    failed_ = Status(ErrorCode::kUnavailable, segment_->abort_reason());
+  if (failed_.ok()) failed_ = sum_pieces(parts, mine, n, out, deadline);
   // The rounds of the ranks no longer agree.
-  if (!status.ok()) segment_->abort(status.message());
-  return status;
+  if (!failed_.ok()) segment_->abort(failed_.message());
+  return failed_;
+}
+
+std::int64_t ShmSum::room(std::int32_t most_parts) const {
+  return static_cast<std::int64_t>(segment_->layout().piece_bytes / sizeof(float)) / most_parts / kLine *
+         kLine;
+}
+
+void ShmSum::catch_up() {
+  for (std::int32_t lane = 1; lane < segment_->layout().lanes; ++lane)
+    announce_round(static_cast<std::size_t>(lane), round_);
+  lanes_round_ = round_;
 }
 
 Status ShmSum::sum_pieces(std::span<const std::int32_t> parts, std::span<const float* const> mine,
                           std::int64_t n, float* out, TimePoint deadline) {
   const std::int32_t most = *std::max_element(parts.begin(), parts.end());
-  const std::int64_t room =
-      static_cast<std::int64_t>(segment_->layout().piece_bytes / sizeof(float)) / most / kLine * kLine;
+  const std::int64_t room = this->room(most);
   for (std::int64_t begin = 0; begin < n; begin += room) {
     Piece piece;
     piece.parts = parts;
@@ -85,6 +105,11 @@ Status ShmSum::sum_pieces(std::span<const std::int32_t> parts, std::span<const f
     buffer_ ^= 1;
     round_ += two_shots ? 2 : 1;
     SHOAL_TRY(run(piece, two_shots, lanes));
+    if (lanes > 1) {
+      lanes_round_ = round_;
+    } else if (round_ - lanes_round_ >= kMostLag) {
+      catch_up();
+    }
   }
   return {};
 }

@@ -8,6 +8,9 @@
 //   1. Rounds grow by one for every announcement and are the same on all ranks and lanes.
 //   2. Two buffers a rank, used in turn: whoever has announced round k + 1 on lane 0 has finished reading
 //      round k on all lanes, so a buffer is written again only when nobody reads it.
+//   3. The lanes that a small piece leaves idle lag at most kMostLag rounds behind lane 0. Rounds wrap and
+//   are
+//      compared by their distance, which holds up to 2^31.
 
 #pragma once
 
@@ -24,10 +27,14 @@ namespace shoal::comm {
 
 class ShmSum : public SharedSum {
  public:
-  // group, index: of the segment's layout. pool: null, or at least as many threads as the layout's lanes.
-  ShmSum(std::shared_ptr<ShmSegment> segment, std::size_t group, std::int32_t index, Patience patience,
-         ThreadPool* pool);
+  static constexpr std::uint32_t kMostLag = 1U << 16;
 
+  // group, index: of the segment's layout. pool: null, or at least as many threads as the layout's lanes.
+  // failed: the carrier's first error, kept by it for longer than this lives; sums set and obey it.
+  ShmSum(std::shared_ptr<ShmSegment> segment, std::size_t group, std::int32_t index, Patience patience,
+         ThreadPool* pool, Status& failed);
+
+  // kInvalidArgument where a rank brings so many parts that not one line of each fits into a piece.
   Status sum(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
              float* out, TimePoint deadline) override;
 
@@ -48,6 +55,8 @@ class ShmSum : public SharedSum {
     Status status;
   };
 
+  // Values of a part that go through the buffers at once.
+  std::int64_t room(std::int32_t most_parts) const;
   Status sum_pieces(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
                     float* out, TimePoint deadline);
   Status run(const Piece& piece, bool two_shots, std::int32_t lanes);
@@ -56,6 +65,7 @@ class ShmSum : public SharedSum {
   void gather_pointers(const Piece& piece, std::int64_t first, std::size_t lane);
   void copy_in(const Piece& piece, std::int64_t first, std::int64_t last);
   void announce_round(std::size_t lane, std::uint32_t round);
+  void catch_up();
   Status await_round(std::int32_t index, std::size_t lane, const Piece& piece, std::uint32_t round);
   float* buffer(std::int32_t index, const Piece& piece) const;
   std::int32_t ranks() const { return static_cast<std::int32_t>(ranks_); }
@@ -66,7 +76,9 @@ class ShmSum : public SharedSum {
   std::int32_t index_;
   Patience patience_;
   ThreadPool* pool_;
+  Status& failed_;
   std::uint32_t round_ = 0;
+  std::uint32_t lanes_round_ = 0;  // announced last on the lanes other than 0
   std::size_t buffer_ = 0;
   std::vector<Lane> lanes_;
 };

@@ -16,6 +16,8 @@
 #include <cstring>
 #include <memory>
 
+#include "core/log.h"
+
 namespace shoal::comm {
 namespace {
 
@@ -35,6 +37,9 @@ bool await(int fd, short events, TimePoint deadline) {
     if (left <= 0) return false;
   }
 }
+
+// Until descriptors or memory are looked for again: nobody is told when some are free.
+constexpr std::chrono::milliseconds kPause{100};
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -64,37 +69,45 @@ Socket::~Socket() {
 
 Status Socket::send(std::span<const std::byte> bytes, TimePoint deadline) {
   while (!bytes.empty()) {
-    const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    } else if (!would_block()) {
-      return gone("sending failed");
-    } else if (!await(fd_, POLLOUT, deadline)) {
-      return {ErrorCode::kDeadline, "the peer takes nothing more"};
-    }
+    SHOAL_ASSIGN(n, send_some(bytes));
+    bytes = bytes.subspan(n);
+    if (n == 0) SHOAL_TRY(await_writable(deadline));
   }
   return {};
 }
 
 Status Socket::receive(std::span<std::byte> bytes, TimePoint deadline) {
   while (!bytes.empty()) {
-    const ssize_t n = ::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (n > 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    } else if (n == 0) {
-      errno = 0;
-      return gone("");
-    } else if (!would_block()) {
-      return gone("receiving failed");
-    } else {
-      SHOAL_TRY(await_readable(deadline));
-    }
+    SHOAL_ASSIGN(n, receive_some(bytes));
+    bytes = bytes.subspan(n);
+    if (n == 0) SHOAL_TRY(await_readable(deadline));
   }
   return {};
 }
 
+Expected<std::size_t> Socket::send_some(std::span<const std::byte> bytes) {
+  const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n >= 0) return static_cast<std::size_t>(n);
+  if (would_block()) return std::size_t{0};
+  return gone("sending failed");
+}
+
+Expected<std::size_t> Socket::receive_some(std::span<std::byte> bytes) {
+  if (bytes.empty()) return std::size_t{0};  // recv() of nothing looks like the end
+  const ssize_t n = ::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (n > 0) return static_cast<std::size_t>(n);
+  if (n < 0 && would_block()) return std::size_t{0};
+  if (n == 0) errno = 0;
+  return gone("receiving failed");
+}
+
 Status Socket::await_readable(TimePoint deadline) const {
   if (!await(fd_, POLLIN, deadline)) return {ErrorCode::kDeadline, "the peer is silent"};
+  return {};
+}
+
+Status Socket::await_writable(TimePoint deadline) const {
+  if (!await(fd_, POLLOUT, deadline)) return {ErrorCode::kDeadline, "the peer takes nothing more"};
   return {};
 }
 
@@ -185,6 +198,7 @@ void Listener::shut_down() {
 }
 
 Expected<Socket> Listener::accept(TimePoint deadline) {
+  std::string refused;
   for (;;) {
     if (closed_->load()) return Status(ErrorCode::kUnavailable, "the listener is closed");
     Socket socket(::accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -193,9 +207,17 @@ Expected<Socket> Listener::accept(TimePoint deadline) {
       return socket;
     }
     // A caller that gave up meanwhile is nobody.
-    if (!would_block() && errno != ECONNABORTED)
-      return Status(ErrorCode::kIo, fmt::format("no connection can be taken: {}", std::strerror(errno)));
-    SHOAL_TRY(socket_.await_readable(deadline));
+    if (would_block() || errno == ECONNABORTED) {
+      SHOAL_TRY(socket_.await_readable(deadline));
+      continue;
+    }
+    if (refused.empty()) {
+      refused = fmt::format("no connection can be taken: {}", std::strerror(errno));
+      log(LogLevel::kWarn, "listener.pause", "error=\"{}\"", refused);
+    }
+    if (now() >= deadline) return Status(ErrorCode::kDeadline, refused);
+    // Whoever waits to be taken keeps the socket readable; only shut_down() ends this pause.
+    await(socket_.fd(), 0, std::min(deadline, now() + kPause));
   }
 }
 

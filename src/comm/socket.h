@@ -37,8 +37,12 @@ class Socket {
 
   Status send(std::span<const std::byte> bytes, TimePoint deadline);
   Status receive(std::span<std::byte> bytes, TimePoint deadline);
+  // What can be moved now, 0 where nothing can: for callers with waits of their own.
+  Expected<std::size_t> send_some(std::span<const std::byte> bytes);
+  Expected<std::size_t> receive_some(std::span<std::byte> bytes);
   // Until there is something to read (or the end of it).
   Status await_readable(TimePoint deadline) const;
+  Status await_writable(TimePoint deadline) const;
   // Both directions, for good: waits on either side end.
   void shut_down() const;
 
@@ -64,7 +68,8 @@ class Listener {
   static Expected<Listener> open_abstract(const std::string& name);
 
   std::uint16_t port() const { return port_; }
-  // kDeadline where nobody came.
+  // kDeadline where nobody came, or could be taken: who has come waits while this process or the machine is
+  // out of descriptors or memory, which is tried again every 100 ms.
   Expected<Socket> accept(TimePoint deadline);
   // accept() ends with kUnavailable, also one that waits.
   void shut_down();

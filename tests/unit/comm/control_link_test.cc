@@ -1,9 +1,14 @@
 #include "comm/control_link.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "comm/shm_meeting.h"
@@ -124,6 +129,48 @@ TEST(ControlLink, OtherVersionsAndImpossibleLengthsAreErrors) {
   }
 }
 
+// A frame that comes slowly but steadily takes longer than the silence that would end it.
+TEST(ControlLink, AFrameThatMovesIsNoSilence) {
+  constexpr std::chrono::milliseconds kLongestSilence{500};
+  auto [a, b] = pair_of_sockets();
+  ControlLink link(std::move(b));
+  const std::vector<std::byte> body(1000, std::byte{7});
+  std::chrono::nanoseconds largest_gap{0};
+  std::thread sender([&] {
+    const std::array<unsigned char, 8> header = {0xe8, 3, 0, 0, 20, 0, 1, 0};  // 1,000 bytes follow
+    EXPECT_TRUE(a.send(std::as_bytes(std::span(header)), soon()).ok());
+    std::span<const std::byte> rest(body);
+    const TimePoint begin = now();
+    for (TimePoint last = begin; now() - begin < 2 * kLongestSilence && rest.size() > 1;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (!a.send(rest.first(1), soon()).ok()) return;
+      rest = rest.subspan(1);
+      largest_gap = std::max<std::chrono::nanoseconds>(largest_gap, now() - last);
+      last = now();
+    }
+    EXPECT_TRUE(a.send(rest, soon()).ok());
+  });
+  const auto frame = link.receive_unless_silent(kLongestSilence);
+  link.shut_down();
+  sender.join();
+  if (!frame.ok() && largest_gap > kLongestSilence / 2) GTEST_SKIP() << "the sender was kept from sending";
+  ASSERT_TRUE(frame.ok()) << frame.error().message();
+  EXPECT_EQ(frame->body, body);
+}
+
+TEST(ControlLink, AFrameThatStopsHalfwayEndsInSilence) {
+  for (const std::size_t sent : {0, 3, 8, 9}) {
+    auto [a, b] = pair_of_sockets();
+    ControlLink link(std::move(b));
+    const std::array<unsigned char, 9> begun = {0xe8, 3, 0, 0, 20, 0, 1, 0, 7};
+    ASSERT_TRUE(a.send(std::as_bytes(std::span(begun)).first(sent), soon()).ok());
+    EXPECT_EQ(link.receive_unless_silent(std::chrono::milliseconds(50)).error().code(), ErrorCode::kDeadline);
+    a.shut_down();
+    EXPECT_EQ(link.receive_unless_silent(std::chrono::milliseconds(50)).error().code(),
+              ErrorCode::kUnavailable);
+  }
+}
+
 TEST(Endpoint, ParsesHostsAndPorts) {
   EXPECT_EQ(parse_endpoint("node1:80")->host, "node1");
   EXPECT_EQ(parse_endpoint("[::1]:8000")->host, "::1");
@@ -139,6 +186,54 @@ TEST(Listener, TakesWhoConnectsAndGivesUpInTime) {
   auto caller = connect_to({"127.0.0.1", listener->port()}, soon());
   ASSERT_TRUE(caller.ok()) << caller.error().message();
   EXPECT_TRUE(listener->accept(soon()).ok());
+}
+
+// Takes every descriptor that this process may still open.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int lowest_free = ::dup(STDERR_FILENO);
+    EXPECT_GT(lowest_free, 0);
+    ::close(lowest_free);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(lowest_free);
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Listener, WhoComesWhileDescriptorsAreOutIsTakenLater) {
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  auto caller = connect_to({"127.0.0.1", listener->port()}, soon());
+  ASSERT_TRUE(caller.ok()) << caller.error().message();
+  {
+    const NoDescriptors none;
+    const auto refused = listener->accept(at_once());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kDeadline);
+    EXPECT_EQ(refused.error().message(), "no connection can be taken: Too many open files");
+  }
+  EXPECT_TRUE(listener->accept(soon()).ok());
+}
+
+TEST(Listener, ShuttingDownEndsThePauseToo) {
+  for (const bool abstract : {false, true}) {
+    auto listener = abstract ? Listener::open_abstract("shoal-test-pause-" + std::to_string(::getpid()))
+                             : Listener::open("127.0.0.1", 0);
+    ASSERT_TRUE(listener.ok());
+    const NoDescriptors none;
+    std::thread waiting([&] {
+      EXPECT_EQ(listener->accept(now() + std::chrono::hours(1)).error().code(), ErrorCode::kUnavailable);
+    });
+    listener->shut_down();
+    waiting.join();
+  }
 }
 
 TEST(ShmMeeting, RanksOfAHostGetTheSameMemory) {
