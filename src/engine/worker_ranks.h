@@ -2,9 +2,8 @@
 // when one is gone.
 //
 // Thread-safety: start(), await_loaded(), begin(), await_ready() belong to the head's executor thread, in
-// this
-//   order; broadcast() to the engine thread; `result` and `lost` are called on a thread of this class and
-//   must only queue.
+//   this order; broadcast() to the engine thread; `result` and `lost` are called on a thread of this class
+//   and must only queue.
 // Ownership: owns listener, links and threads; the launcher is shared. The destructor tells the ranks to stop
 //   and waits for its threads, then for what the launcher started, within its bound.
 // Invariants:

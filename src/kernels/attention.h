@@ -6,13 +6,11 @@
 // Invariants:
 //   1. K and V are read from the pool only, after rounding to its type.
 //   2. In strict mode, with a pool of f32 and with Activations::kF32 each page gives one (m, l, o) per query
-//   row
-//      and head: running maximum, sum, weighted values. Pages fold left to right inside each 256-position
+//      row and head: running maximum, sum, weighted values. Pages fold left to right inside each 256-position
 //      segment, segments then left to right. So the bits of a row do not depend on batch, chunking, threads
 //      or where pages lie.
 //   3. Otherwise many keys are taken at a time, and in what order depends on how many rows a span has and how
-//   the
-//      work is dealt: the same call on as many threads gives the same bits, no more is promised. AVX2 and
+//      the work is dealt: the same call on as many threads gives the same bits, no more is promised. AVX2 and
 //      AVX-512 compute in f32 all the same (within 2e-5 of exact for values of order 1); AMX rounds queries
 //      and weights to bf16.
 //   4. What the mask excludes is skipped, not computed: pages behind a sliding window are never touched and

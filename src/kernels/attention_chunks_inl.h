@@ -30,9 +30,6 @@ class ChunkFolder {
   // Rows x 2 vectors of sums: 24 of the 32 AVX-512 registers, 12 of the 16 AVX2 ones.
   static constexpr int kRows = kWidth == 16 ? 12 : 6;
   static constexpr int kColumns = 2 * kWidth;
-#ifndef KP
-#define KP 2
-#endif
   static constexpr int kPages = 4;
   static constexpr int kTokens = kPages * kPageTokens;
   static constexpr std::uint32_t kAllLanes = (1U << kWidth) - 1;

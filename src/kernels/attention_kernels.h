@@ -1,11 +1,10 @@
 // What an instruction set provides for attention: folding pages of one KV head into the running state of a
 // block of query rows. attention.cc plans and deals the blocks; attention_inl.h is the exact arithmetic,
-// attention_chunks_inl.h and attention_tiles_inl.h are the chunked one.
+// attention_chunks_inl.h and attention_tiles_avx512bf16.h are the chunked one.
 //
 // Thread-safety: the tables are constant; functions touch only what they are given.
 // Invariants: rows share no sums. AttentionKernels: a row's bits depend on its query, the keys and values it
-// sees
-//   and the ISA. ChunkedAttention: also on the pages of each call and on how many rows there are.
+//   sees and the ISA. ChunkedAttention: also on the pages of each call and on how many rows there are.
 
 #pragma once
 

@@ -5,8 +5,7 @@
 // Ownership: borrows the spans until the next make().
 // Invariants:
 //   1. Every row of every span lies in one block; the pieces of a block cover the pages that some row of it
-//   sees,
-//      in order, without gap or overlap. A block that is not cut is one piece.
+//      sees, in order, without gap or overlap. A block that is not cut is one piece.
 //   2. Pieces are cut between segments only (AttentionCut::segment_pages).
 
 #pragma once

@@ -60,7 +60,8 @@ struct PanelArgs {
   const std::uint32_t* step_at = nullptr;
   const std::uint32_t* header_at = nullptr;
   // Activations in the path's form: f32 [ceil(rows / 8)][steps][8][32], Q8Block [ceil(rows / 8)][steps][8],
-  // or bf16 tiles [ceil(rows / 16)][steps][16][32]. Surplus rows of tiles are zeros, others are not read.
+  // or bf16 tiles [ceil(rows / 16)][steps][16][32]. Surplus rows of tiles are zeros; others may
+  // be read, their sums are not used.
   const std::byte* x = nullptr;
   std::int64_t rows = 0;
   float* y = nullptr;
