@@ -4,8 +4,6 @@
 #include <simdjson.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -88,10 +86,8 @@ Expected<std::string> model_of(const ChatServer& server, Terminal* terminal) {
     const auto line = terminal->read_line("model> ");
     if (!line) return Status(ErrorCode::kCancelled, "left without choosing a model");
     const std::string_view wanted = trimmed(*line);
-    std::size_t number = 0;
-    std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
-    if (number >= 1 && number <= models.size()) return models[number - 1];
-    if (std::find(models.begin(), models.end(), wanted) != models.end()) return std::string(wanted);
+    if (auto model = chosen(models, wanted)) return *std::move(model);
+    if (!wanted.empty()) terminal->say(printable(fmt::format("There is no model '{}'.\n", wanted)));
   }
 }
 
@@ -126,7 +122,7 @@ int run_chat(const ChatFlags& flags) {
     auto model = model_of(*server, terminal.get());
     if (!model.ok()) {
       terminal.reset();
-      return complain("chat", model.error());
+      return complain("chat", Status(model.error().code(), printable(model.error().message())));
     }
     conversation.model = *std::move(model);
   } else {

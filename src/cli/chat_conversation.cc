@@ -43,6 +43,11 @@ const Setting* find_setting(std::string_view name) {
   return at == kSettings.end() ? nullptr : at;
 }
 
+Status no_setting(std::string_view name) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("there is no setting '{}'; there are {}", name, ChatConversation::known_settings())};
+}
+
 constexpr std::uintmax_t kMaxFile = 256 << 20;
 
 Expected<std::string> read_whole(const std::filesystem::path& file) {
@@ -70,10 +75,7 @@ std::string ChatConversation::known_settings() {
 
 Status ChatConversation::set(std::string_view name, std::string_view value) {
   const Setting* setting = find_setting(name);
-  if (setting == nullptr) {
-    return {ErrorCode::kInvalidArgument,
-            fmt::format("there is no setting '{}'; there are {}", name, known_settings())};
-  }
+  if (setting == nullptr) return no_setting(name);
   double number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   const bool read = error == std::errc() && end == value.data() + value.size() && std::isfinite(number);
@@ -86,12 +88,22 @@ Status ChatConversation::set(std::string_view name, std::string_view value) {
   return {};
 }
 
-void ChatConversation::unset(std::string_view name) { settings_.erase(std::string(name)); }
+Status ChatConversation::unset(std::string_view name) {
+  if (find_setting(name) == nullptr) return no_setting(name);
+  settings_.erase(std::string(name));
+  return {};
+}
 
-bool ChatConversation::take_back_answer() {
-  if (messages_.empty() || messages_.back().role != "assistant") return false;
+std::string ChatConversation::take_back() {
+  std::string text = std::move(messages_.back().content);
   messages_.pop_back();
-  return !messages_.empty();
+  return text;
+}
+
+std::optional<std::string> ChatConversation::take_back_answer() {
+  // Before an answer there is always its question.
+  if (messages_.empty() || messages_.back().role != "assistant") return std::nullopt;
+  return take_back();
 }
 
 std::string ChatConversation::request() const {

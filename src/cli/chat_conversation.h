@@ -3,13 +3,13 @@
 // Thread-safety: none; a value.
 // Ownership: owns its messages.
 // Invariants: after the system prompt, user and assistant take turns; a request is made only when the user
-// has
-//   the last word. A failed operation leaves the conversation as it was.
+//   has the last word. A failed operation leaves the conversation as it was.
 
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,17 +25,17 @@ class ChatConversation {
 
   // Sampling fields that are sent, by their API names; the server's own defaults apply to the others.
   Status set(std::string_view name, std::string_view value);
-  void unset(std::string_view name);
+  Status unset(std::string_view name);
   const std::map<std::string, double>& settings() const { return settings_; }
   // "temperature, top_p, ...": what set() takes.
   static std::string known_settings();
 
   void say(std::string text) { messages_.push_back({"user", std::move(text)}); }
   void answered(std::string text) { messages_.push_back({"assistant", std::move(text)}); }
-  // Takes back what was said last.
-  void take_back() { messages_.pop_back(); }
-  // Takes back the last answer so that it can be asked for again; false where there is none.
-  bool take_back_answer();
+  // Takes back what was said last, and gives it.
+  std::string take_back();
+  // Takes back the last answer so that it can be asked for again; nothing where there is none.
+  std::optional<std::string> take_back_answer();
   void clear() { messages_.clear(); }
   std::size_t size() const { return messages_.size(); }
 

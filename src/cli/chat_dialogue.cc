@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <simdjson.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -37,13 +38,23 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
+std::optional<std::string> chosen(const std::vector<std::string>& models, std::string_view wanted) {
+  // Names first: one may look like a number.
+  if (std::find(models.begin(), models.end(), wanted) != models.end()) return std::string(wanted);
+  std::size_t number = 0;
+  const char* const wanted_end = wanted.data() + wanted.size();
+  const auto [end, error] = std::from_chars(wanted.data(), wanted_end, number);
+  if (error != std::errc() || end != wanted_end || number < 1 || number > models.size()) return std::nullopt;
+  return models[number - 1];
+}
+
 // ---- output
 
 ChatDialogue::Next ChatDialogue::fail(std::string_view why) {
   if (terminal_) {
     terminal_->say(fmt::format("! {}\n", printable(why)));
   } else {
-    fmt::print(stderr, "shoal chat: {}\n", why);
+    fmt::print(stderr, "shoal chat: {}\n", printable(why));
   }
   return Next::kFailed;
 }
@@ -53,7 +64,7 @@ void ChatDialogue::note(std::string_view text) {
     terminal_->say_dim(printable(text));
     terminal_->say("\n");
   } else {
-    fmt::print(stderr, "{}\n", text);
+    fmt::print(stderr, "{}\n", printable(text));
   }
 }
 
@@ -66,8 +77,10 @@ ChatDialogue::Next ChatDialogue::report(const Status& status, std::string_view d
 void ChatDialogue::show(ChatServer::Piece kind, std::string_view text) {
   const bool reasoning = kind == ChatServer::Piece::kReasoning;
   if (!terminal_) {
-    // A pipe gets the answer itself, as it is.
-    if (!reasoning) std::fwrite(text.data(), 1, text.size(), stdout);
+    if (reasoning) return;
+    // A file or pipe gets the answer itself, as it is. A screen may stand behind a question from a pipe too.
+    const std::string shown = ::isatty(STDOUT_FILENO) != 0 ? printable(text) : std::string(text);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
     return;
   }
@@ -79,12 +92,18 @@ void ChatDialogue::show(ChatServer::Piece kind, std::string_view text) {
 // ---- asking
 
 ChatDialogue::Next ChatDialogue::ask(std::string message) {
-  failed_message_ = message;
   conversation_.say(std::move(message));
   return answer();
 }
 
-ChatDialogue::Next ChatDialogue::answer() {
+ChatDialogue::Next ChatDialogue::retry() {
+  if (!failed_message_.empty()) return ask(failed_message_);
+  auto before = conversation_.take_back_answer();
+  if (!before) return fail("there is nothing to ask again");
+  return answer(std::move(before));
+}
+
+ChatDialogue::Next ChatDialogue::answer(std::optional<std::string> before) {
   reasoning_ = false;
   const int stop_fd = terminal_ ? terminal_->stop_fd() : -1;
   ChatAnswer answer = server_.ask(
@@ -94,13 +113,20 @@ ChatDialogue::Next ChatDialogue::answer() {
   if (!answer.text.empty() || terminal_) show(ChatServer::Piece::kText, "\n");
   const bool stopped = answer.status.code() == ErrorCode::kCancelled;
   if (!answer.status.ok() && (!stopped || answer.text.empty())) {
-    conversation_.take_back();
+    const bool again = before.has_value();
+    if (again) {
+      conversation_.answered(*std::move(before));
+    } else {
+      failed_message_ = conversation_.take_back();
+    }
     if (leave) return Next::kLeave;
     if (!stopped) return fail(answer.status.message() + (terminal_ ? "; /retry asks again" : ""));
-    note("[stopped before the first word; not kept]");
+    note(again ? "[stopped before the first word; the answer before stays]"
+               : "[stopped before the first word; not kept]");
     return Next::kGoOn;
   }
   conversation_.answered(std::move(answer.text));
+  failed_message_.clear();
   if (leave) return Next::kLeave;
   if (stopped) {
     note("[stopped; what there is of it is kept]");
@@ -130,11 +156,7 @@ ChatDialogue::Next ChatDialogue::command(std::string_view name, std::string_view
     failed_message_.clear();
     return report({}, "[forgotten; the system prompt and settings stay]");
   }
-  if (name == "retry") {
-    if (conversation_.take_back_answer()) return answer();
-    if (failed_message_.empty()) return fail("there is nothing to ask again");
-    return ask(failed_message_);
-  }
+  if (name == "retry") return retry();
   if (name == "system") return change_system(rest);
   if (name == "model") return choose_model(rest);
   if (name == "set") return set(rest);
@@ -143,7 +165,7 @@ ChatDialogue::Next ChatDialogue::command(std::string_view name, std::string_view
     if (file.empty()) return fail(fmt::format("/{} needs a file", name));
     if (name == "save") return report(conversation_.save(file), "[saved to " + file + "]");
     const Status loaded = conversation_.load(file);
-    failed_message_.clear();
+    if (loaded.ok()) failed_message_.clear();
     return report(loaded, fmt::format("[{} messages]", conversation_.size()));
   }
   return fail(fmt::format("there is no /{}; /help lists the commands", name));
@@ -163,28 +185,23 @@ ChatDialogue::Next ChatDialogue::choose_model(std::string_view wanted) {
     conversation_.model = std::string(wanted);  // a server without a list may have it all the same
     return report({}, fmt::format("[talking to {}; the server lists no models]", wanted));
   }
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
-  const bool is_number = error == std::errc() && end == wanted.data() + wanted.size();
-  if (std::find(models->begin(), models->end(), wanted) != models->end()) {
-    conversation_.model = std::string(wanted);
-  } else if (!wanted.empty() && is_number && number >= 1 && number <= models->size()) {
-    conversation_.model = (*models)[number - 1];
-  } else if (!wanted.empty()) {
-    return fail(fmt::format("the server lists no model '{}'; /model shows what it has", wanted));
-  } else {
+  if (wanted.empty()) {
     for (std::size_t i = 0; i < models->size(); ++i) {
       note(fmt::format("{} {} {}", (*models)[i] == conversation_.model ? "*" : " ", i + 1, (*models)[i]));
     }
     return Next::kGoOn;
   }
+  auto model = chosen(*models, wanted);
+  if (!model) return fail(fmt::format("the server lists no model '{}'; /model shows what it has", wanted));
+  conversation_.model = *std::move(model);
   return report({}, fmt::format("[talking to {}]", conversation_.model));
 }
 
 ChatDialogue::Next ChatDialogue::set(std::string_view rest) {
   const std::size_t end = std::min(rest.find_first_of(" \t="), rest.size());
   const std::string_view name = rest.substr(0, end);
-  const std::string_view value = end < rest.size() ? trimmed(rest.substr(end + 1)) : std::string_view();
+  std::string_view value = trimmed(rest.substr(end));
+  if (value.starts_with('=')) value = trimmed(value.substr(1));
   if (name.empty()) {
     std::string all;
     for (const auto& [known, number] : conversation_.settings()) all += fmt::format("{}={} ", known, number);
@@ -192,8 +209,7 @@ ChatDialogue::Next ChatDialogue::set(std::string_view rest) {
                   all.empty() ? "[nothing set; there are " + ChatConversation::known_settings() + "]" : all);
   }
   if (value.empty()) {
-    conversation_.unset(name);
-    return report({}, fmt::format("[{} is the server's affair]", name));
+    return report(conversation_.unset(name), fmt::format("[{} is the server's affair]", name));
   }
   return report(conversation_.set(name, value), fmt::format("[{} is {}]", name, value));
 }

@@ -2,16 +2,18 @@
 //
 // Thread-safety: one thread; pieces of an answer are printed on the client's own while this one waits.
 // Ownership: owns the terminal, null for a pipe.
-// Invariants: through a pipe standard output gets answers alone, as they are; on a terminal nothing that a
-// server
-//   says is printed without printable().
+// Invariants:
+//   1. Without a terminal to type at, standard output gets answers alone; into a file or pipe, as they are.
+//   2. Nothing else that a server says is printed without printable(): it may reach a screen.
 
 #pragma once
 
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/chat_conversation.h"
 #include "cli/chat_server.h"
@@ -40,7 +42,9 @@ class ChatDialogue {
   Next take(std::string_view line);
   Next command(std::string_view name, std::string_view rest);
   Next ask(std::string message);
-  Next answer();
+  // before: the answer that the conversation goes back to where no other comes.
+  Next answer(std::optional<std::string> before = std::nullopt);
+  Next retry();
   void show(ChatServer::Piece kind, std::string_view text);
   Next choose_model(std::string_view wanted);
   Next set(std::string_view rest);
@@ -54,9 +58,12 @@ class ChatDialogue {
   ChatConversation conversation_;
   std::unique_ptr<Terminal> terminal_;
   const bool stats_;
-  std::string failed_message_;  // for /retry
+  std::string failed_message_;  // the last question, where it has no answer and was taken back
   bool reasoning_ = false;      // what was shown last
 };
+
+// The one of these that is wanted: by its name, else by its number from 1; nothing where there is none.
+std::optional<std::string> chosen(const std::vector<std::string>& models, std::string_view wanted);
 
 // Without the blanks around it.
 std::string_view trimmed(std::string_view text);

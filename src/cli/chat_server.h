@@ -3,7 +3,9 @@
 // Thread-safety: one thread; pieces of an answer are handed over on the client's own thread meanwhile.
 // Ownership: owns the key; shares the TLS context.
 // Invariants:
-//   1. Whatever the server sends, a call ends with an answer or one sentence, within its deadlines.
+//   1. Whatever the server sends, a call ends with an answer or one sentence, within its deadlines: 5 s to
+//      connect, as much for TLS, then those of the options. Looking up a name has no deadline but the system
+//      resolver's own, and is not cut by stop_fd.
 //   2. Text handed over is UTF-8, but may hold control characters: terminals get it through printable().
 
 #pragma once

@@ -18,7 +18,7 @@
 namespace shoal::cli {
 namespace {
 
-constexpr std::size_t kMaxLine = 4 * 1024 * 1024;
+constexpr std::size_t kMaxLine = 4 * 1024 * 1024;  // "4 MiB" in what insert() says
 constexpr std::size_t kMaxHistory = 1000;
 // After ESC the rest of a key's sequence comes at once.
 constexpr int kEscapeMs = 50;
@@ -109,6 +109,7 @@ std::optional<std::string> Terminal::read_line(std::string_view prompt) {
   prompt_ = prompt;
   line_.clear();
   cursor_ = 0;
+  told_full_ = false;
   recalled_ = history_.size();
   refresh();
 
@@ -143,8 +144,7 @@ Terminal::Key Terminal::take_byte(unsigned char byte) {
         return Key::kLine;
       }
       say("\nThat is not UTF-8.\n");
-      line_.clear();
-      cursor_ = 0;
+      erase(0, line_.size());
       break;
     case ctrl('D'):
       if (line_.empty()) return Key::kLeave;
@@ -152,8 +152,7 @@ Terminal::Key Terminal::take_byte(unsigned char byte) {
       break;
     case ctrl('C'):
       if (line_.empty()) say("\nCtrl-D or /exit leaves.\n");
-      line_.clear();
-      cursor_ = 0;
+      erase(0, line_.size());
       break;
     case ctrl('H'):
     case 0x7f:
@@ -233,26 +232,38 @@ void Terminal::take_escape() {
 
 void Terminal::take_paste() {
   constexpr std::string_view kEnd = "\x1b[201~";
-  std::string pasted;
-  for (int byte = next_byte(kPasteMs); byte >= 0 && pasted.size() < kMaxLine; byte = next_byte(kPasteMs)) {
-    pasted.push_back(byte == '\r' ? '\n' : static_cast<char>(byte));
-    if (!pasted.ends_with(kEnd)) continue;
-    pasted.resize(pasted.size() - kEnd.size());
+  std::string pasted;      // one byte more than a line holds at most, so that insert() tells
+  std::size_t length = 0;  // of all the text; what is beyond is read too, or it would be taken for keys
+  std::size_t matched = 0;
+  for (int byte = next_byte(kPasteMs); byte >= 0; byte = next_byte(kPasteMs)) {
+    const char c = byte == '\r' ? '\n' : static_cast<char>(byte);
+    matched = c == kEnd[matched] ? matched + 1 : static_cast<std::size_t>(c == kEnd.front());
+    // What is pasted is text, never keys.
+    const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
+    if (!control && length++ <= kMaxLine) pasted.push_back(c);
+    if (matched < kEnd.size()) continue;
+    length -= kEnd.size() - 1;  // its first byte is a control character
     break;
   }
-  // What is pasted is text, never keys.
-  std::erase_if(pasted,
-                [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t'; });
+  pasted.resize(std::min(pasted.size(), length));
   insert(pasted);
 }
 
 void Terminal::insert(std::string_view text) {
-  if (line_.size() + text.size() > kMaxLine) return;
+  const std::size_t room = kMaxLine - line_.size();
+  if (text.size() > room) {
+    std::size_t kept = room;
+    while (kept > 0 && continues_character(text[kept])) --kept;
+    text = text.substr(0, kept);
+    if (!told_full_) say("\nA line holds 4 MiB; what is beyond has been left out.\n");
+    told_full_ = true;
+  }
   line_.insert(cursor_, text);
   cursor_ += text.size();
 }
 
 void Terminal::erase(std::size_t from, std::size_t to) {
+  told_full_ = false;
   line_.erase(from, to - from);
   cursor_ = from;
 }

@@ -5,7 +5,7 @@
 // Invariants:
 //   1. SIGINT, SIGTERM and SIGHUP are blocked in every thread started after open(); they arrive at stop_fd().
 //   2. A line is valid UTF-8. Longer than the screen is wide it scrolls sideways; pasted line breaks stay in
-//   it.
+//      it. It holds 4 MiB; the user is told where something was left out.
 
 #pragma once
 
@@ -50,6 +50,7 @@ class Terminal {
   // -1: none within the time.
   int next_byte(int milliseconds);
 
+  // As much as there is room for.
   void insert(std::string_view text);
   void erase(std::size_t from, std::size_t to);
   std::size_t before(std::size_t at) const;
@@ -64,6 +65,7 @@ class Terminal {
   std::string prompt_;
   std::string line_;
   std::size_t cursor_ = 0;  // in bytes of line_
+  bool told_full_ = false;  // once a line, or every key of a long paste would say it
   std::vector<std::string> history_;
   std::size_t recalled_ = 0;  // history_.size(): the line being written
   std::string draft_;

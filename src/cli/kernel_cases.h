@@ -3,8 +3,7 @@
 // Thread-safety: none; a case runs on the pool of the context it was made with, by the thread that made it.
 // Ownership: a case owns the memory it works on; the context must outlive it.
 // Invariants: weights and KV are read from memory, not from a cache: each case holds several copies of what
-// it
-//   streams, more than half a gigabyte together, and rotates over them. Activations stay warm, as in a
+//   it streams, more than half a gigabyte together, and rotates over them. Activations stay warm, as in a
 //   forward pass.
 
 #pragma once

@@ -45,13 +45,16 @@ struct ServeFlags {
   engine::EngineOptions engine;
 };
 
-// SIGTERM and SIGINT, taken by waiting for them: blocked in every thread, so that no handler runs anywhere.
+// A rank was lost. No stop signal, so that it is never taken for a user's, nor merged with one that waits.
+constexpr int kRankLost = SIGUSR1;
+
+// SIGTERM and SIGINT, and kRankLost, taken by waiting for them: blocked in every thread, so that no handler
+// runs anywhere.
 class StopSignal {
  public:
   StopSignal() {
     sigemptyset(&signals_);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGINT);
+    for (const int signal : {SIGTERM, SIGINT, kRankLost}) sigaddset(&signals_, signal);
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     signal(SIGPIPE, SIG_IGN);  // a client that has gone is an error code, not a death
   }
@@ -81,7 +84,8 @@ class StopWhileLoading {
     while (!loaded_.load()) {
       // Short: it is also how long a server that has loaded waits before it begins.
       const int signal = stop.wait(std::chrono::milliseconds(20));
-      if (signal == 0) continue;
+      // A loss is for the main thread to find once loading has ended.
+      if (signal == 0 || signal == kRankLost) continue;
       log(LogLevel::kInfo, "serve.stopped", "signal={} while=loading", signal);
       // Not by destructors: the loading threads cannot be called back from the middle of a file.
       std::_Exit(0);
@@ -138,13 +142,13 @@ Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
 // Why the worker ends, where a rank's loss ends it.
 class LostRank {
  public:
-  // The main thread takes it as it takes a stop: what runs has ended with an error by then.
+  // Wakes the main thread: what runs has ended with an error by then.
   void report(const Status& status) {
     {
       const std::lock_guard lock(mutex_);
       status_ = status;
     }
-    ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), kRankLost);
   }
   Status status() const {
     const std::lock_guard lock(mutex_);
@@ -228,6 +232,7 @@ int run_serve(const ServeFlags& flags) {
     return load_worker(flags, lost);
   }();
   if (!worker.ok()) return complain("serve", worker.error());
+  if (const Status loss = lost.status(); !loss.ok()) return complain("serve", loss);
   report_start(**worker);
   (*service)->set_worker(*std::move(worker));
 
@@ -237,13 +242,18 @@ int run_serve(const ServeFlags& flags) {
   std::fflush(stdout);
 
   int signal = 0;
-  while (signal == 0) signal = stop.wait(std::chrono::hours(1));
-  log(LogLevel::kInfo, "serve.draining", "signal={} seconds={}", signal, flags.drain_seconds);
+  while (lost.status().ok() && (signal == 0 || signal == kRankLost))
+    signal = stop.wait(std::chrono::hours(1));
+  log(LogLevel::kInfo, "serve.draining", "signal={} rank_lost={} seconds={}", signal, !lost.status().ok(),
+      flags.drain_seconds);
   // A second signal means now.
   std::atomic<bool> drained{false};
   std::thread impatient([&] {
     while (!drained.load()) {
-      if (stop.wait(std::chrono::milliseconds(100)) != 0) std::_Exit(1);
+      const int second = stop.wait(std::chrono::milliseconds(100));
+      if (second == 0 || second == kRankLost) continue;
+      if (const Status loss = lost.status(); !loss.ok()) complain("serve", loss);
+      std::_Exit(1);
     }
   });
   const bool clean =

@@ -102,6 +102,8 @@ void GenerationSession::submit_all(std::vector<SessionPrompt> prompts) {
     started_ = true;
     for (auto& [prompt, event] : early_) handle(prompt, event);
     early_.clear();
+    // An abort of all that came since enter() found in the engine only what had been submitted by then.
+    aborted_ = aborted_ || registry_.aborts_all(options_.number);
     cancels = gone_ || aborted_;
   }
   if (cancels) cancel_engine_requests();

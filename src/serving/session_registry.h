@@ -3,10 +3,11 @@
 //
 // Thread-safety: every function may be called from any thread.
 // Ownership: none of the sessions: one that has ended takes its name out itself.
-// Invariants: a name stands for one session at a time, whatever the number of its prompts. An abort reaches
-// what
-//   was accepted before it and nothing later: requests carry the number under which the text thread took
-//   them.
+// Invariants:
+//   1. A name stands for one session at a time, whatever the number of its prompts.
+//   2. An abort reaches every request that was accepted before it, whether it waits, is being started or
+//      runs, and none accepted after it; one accepted meanwhile may go either way. Requests carry the number
+//      under which the text thread took them.
 
 #pragma once
 
@@ -28,16 +29,20 @@ class SessionRegistry {
   // Before a session runs; an empty rid is no name. number: of the request on the text thread.
   Admission admit(const std::string& rid, std::uint64_t number, std::weak_ptr<GenerationSession> session);
   void remove(const std::string& rid);
-  // Ends all prompts of the session with finish reason `abort`. False where none has that name; then a
-  // request of that name among those accepted so far, up to last_number, is refused when it has been read.
+  // Ends all prompts of the session of that name with finish reason `abort`; false where none runs. Other
+  // requests of the name, among those accepted so far, up to last_number, are refused when they have been
+  // read.
   bool abort(const std::string& rid, std::uint64_t last_number);
-  // The same for every request that has not been read yet.
+  // Refuses every request up to last_number that has not been read yet. One that has been admitted but not
+  // submitted to the engine in full asks aborts_all() when it has.
   void abort_unread(std::uint64_t last_number);
+  bool aborts_all(std::uint64_t number) const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<GenerationSession>> sessions_;
-  // Aborts whose request may still be unread, in the order of their numbers; at most kMaxUnread.
+  // Aborts whose request may still be unread, as they came: those of several threads may be out of the order
+  // of their numbers. At most kMaxUnread.
   std::deque<std::pair<std::uint64_t, std::string>> unread_;
   std::uint64_t all_until_ = 0;
 };

@@ -171,7 +171,11 @@ asio::awaitable<Status> exchange(const Running& running) {
   beast::ssl_stream<beast::tcp_stream> stream(co_await asio::this_coro::executor, running.tls->native());
   Status connected = co_await connect(running, stream.next_layer());
   if (!connected.ok()) co_return connected;
-  expect_host(stream.native_handle(), call.url.host);
+  if (!expect_host(stream.native_handle(), call.url.host)) {
+    co_return Status(
+        ErrorCode::kInvalidArgument,
+        fmt::format("cannot trust {}: no certificate can be for that name", call.url.authority()));
+  }
   error_code error;
   stream.next_layer().expires_after(running.within(call.connect_timeout));
   co_await stream.async_handshake(asio::ssl::stream_base::client,

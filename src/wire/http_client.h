@@ -5,9 +5,12 @@
 //   one at a time, and must not block.
 // Ownership: owns its thread, connections and callbacks. The destructor cuts what still runs, without calling
 //   back, and joins the thread.
-// Invariants: every wait has a deadline; on_end is called once for each call that runs to its end; a new
-//   connection per call, so that calls never wait for each other; an https:// server is talked to only when
-//   its certificate is trusted and carries the URL's name.
+// Invariants:
+//   1. Every wait has a deadline, but for that of the system's resolver, which cannot be called off: looking
+//      up a name ends when the resolver gives up, and the destructor waits for that.
+//   2. on_end is called once for each call that runs to its end.
+//   3. A new connection per call, so that calls never wait for each other.
+//   4. An https:// server is talked to only when its certificate is trusted and carries the URL's name.
 
 #pragma once
 

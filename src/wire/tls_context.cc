@@ -76,7 +76,8 @@ Status load_key(SSL_CTX* context, const std::filesystem::path& file) {
   SSL_CTX_set_default_passwd_cb_userdata(context, &encrypted);
   const bool loaded = SSL_CTX_use_PrivateKey_file(context, file.c_str(), SSL_FILETYPE_PEM) == 1;
   SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
-  if (loaded) return {};
+  // A key of another kind than the certificate's is loaded beside it without a word.
+  if (loaded && SSL_CTX_check_private_key(context) == 1) return {};
   if (encrypted) {
     return {ErrorCode::kUnsupported,
             fmt::format("{}: the private key is encrypted; a server needs it without a pass phrase",
@@ -84,8 +85,8 @@ Status load_key(SSL_CTX* context, const std::filesystem::path& file) {
   }
   const unsigned long error = ERR_peek_error();
   const int reason = ERR_GET_REASON(error);
-  if (ERR_GET_LIB(error) == ERR_LIB_X509 &&
-      (reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH)) {
+  if (loaded || (ERR_GET_LIB(error) == ERR_LIB_X509 &&
+                 (reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH))) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("{}: the private key does not belong to the certificate", file.string())};
   }
@@ -139,17 +140,21 @@ Expected<std::shared_ptr<TlsContext>> TlsContext::for_client(const std::filesyst
   return context;
 }
 
-void expect_host(SSL* connection, const std::string& host) {
-  error_code no_address;
-  asio::ip::make_address(host, no_address);
+bool expect_host(SSL* connection, const std::string& host) {
+  // OpenSSL takes an empty name for "any".
+  if (host.empty() || host.find('\0') != std::string::npos) return false;
   SSL_set_hostflags(connection, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  error_code no_address;
+  const auto address = asio::ip::make_address(host, no_address);
   if (no_address) {
-    SSL_set1_host(connection, host.c_str());
-    SSL_set_tlsext_host_name(connection, host.c_str());
-  } else {
-    // Addresses are no names: RFC 6066 keeps them out of the name indication.
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(connection), host.c_str());
+    return SSL_set1_host(connection, host.c_str()) == 1 &&
+           SSL_set_tlsext_host_name(connection, host.c_str()) == 1;
   }
+  // Addresses are no names: RFC 6066 keeps them out of the name indication. As bytes, which have no zone.
+  const auto expect = [connection](const auto& bytes) {
+    return X509_VERIFY_PARAM_set1_ip(SSL_get0_param(connection), bytes.data(), bytes.size()) == 1;
+  };
+  return address.is_v4() ? expect(address.to_v4().to_bytes()) : expect(address.to_v6().to_bytes());
 }
 
 std::string untrusted_because(const SSL* connection) {

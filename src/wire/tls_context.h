@@ -35,8 +35,9 @@ class TlsContext {
 };
 
 // Before a client's handshake: the certificate must be host's, a name or an address; the server is told the
-// name, so that it can choose among certificates.
-void expect_host(SSL* connection, const std::string& host);
+// name, so that it can choose among certificates. The zone of a link-local address is no part of either.
+// False where host cannot be expected: the connection must not be used, for it would trust any name.
+[[nodiscard]] bool expect_host(SSL* connection, const std::string& host);
 
 // Why a client's handshake failed, fit to follow "cannot trust HOST: "; empty where trust was not the reason.
 std::string untrusted_because(const SSL* connection);

@@ -97,6 +97,27 @@ def test_a_lost_rank_ends_the_worker_with_a_sentence(small_model, action):
         wait_until(lambda: all(gone(pid) for pid in pids), 10, "a rank outlives its head")
 
 
+def test_a_rank_lost_while_draining_is_reported_and_is_no_second_stop(small_model):
+    with Server(small_model, "--served-model-name", "small", "--tp", 2, "--threads", 1) as server:
+        with server.connect() as client:
+            body = b'{"model":"small","prompt":"Once","max_tokens":400,"ignore_eos":true,"stream":true,"n":8}'
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert client.recv(1), "the answer has begun"
+            pids = ranks_of(server)
+            os.kill(pids[0], signal.SIGSTOP)  # the answer can neither go on nor end
+            try:
+                server.process.send_signal(signal.SIGTERM)
+                wait_until(lambda: "serve.draining" in server.output(), 20, "the drain did not begin")
+                os.kill(pids[0], signal.SIGKILL)
+                server.process.wait(20)
+            finally:
+                if not gone(pids[0]):
+                    os.kill(pids[0], signal.SIGKILL)
+        assert server.process.returncode == 1
+        assert re.search(r"^shoal serve: rank 1 \(process %d\): " % pids[0], server.output(), re.M), server.output()
+        assert "serve.stopped" in server.output(), "the drain ran to its end"
+
+
 def test_ranks_end_when_their_head_is_killed(small_model):
     with Server(small_model, "--served-model-name", "small", "--pp", 2, "--threads", 1) as server:
         pids = ranks_of(server)

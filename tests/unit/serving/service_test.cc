@@ -7,10 +7,10 @@
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "serving/serving_rig.h"
 #include "wire/http_client.h"
+#include "wire/raw_client.h"
 
 namespace shoal::serving {
 namespace {
@@ -91,7 +91,7 @@ TEST_F(ServiceTest, ADrainLetsTheRunningAnswerEndAndTakesNoOther) {
                   return true;
                 },
                 [&](const Status& end) { ended.set_value(end); }});
-  while (!begun) std::this_thread::yield();
+  EXPECT_TRUE(wire::eventually([&] { return begun.load(); }));
   EXPECT_TRUE(service->drain(20s)) << "nothing was cut";
   EXPECT_TRUE(ended.get_future().get().ok());
   EXPECT_TRUE(streamed.ends_with("data: [DONE]\n\n"));
@@ -131,7 +131,7 @@ TEST_F(ServiceTest, ARequestThatWaitsToBeReadCanBeAborted) {
   wire::HttpCall waiting = call("/v1/completions", R"({"prompt":[5],"max_tokens":200,"rid":"late"})");
   client.start(waiting,
                {[&](int code, const wire::HeaderList&) { answered.set_value(code); }, nullptr, nullptr});
-  while (text.last_posted() < 2) std::this_thread::yield();
+  EXPECT_TRUE(wire::eventually([&] { return text.last_posted() == 2; }));
   EXPECT_EQ(client.send(call("/abort_request", R"({"rid":"late"})"))->body, R"({"cancelled":0})");
   busy.set_value();
   EXPECT_EQ(answered.get_future().get(), 499);

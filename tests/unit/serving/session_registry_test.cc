@@ -34,9 +34,28 @@ TEST(SessionRegistry, AnAbortReachesWhatHasNotBeenReadAndNothingLater) {
   EXPECT_EQ(registry.admit("late", 6, {}), Admission::kAdmitted) << "accepted after the abort";
 }
 
+TEST(SessionRegistry, AnAbortReachesASecondRequestOfARunningName) {
+  SessionRegistry registry;
+  EXPECT_EQ(registry.admit("a", 1, {}), Admission::kAdmitted);
+  registry.abort("a", 2);
+  registry.remove("a");
+  EXPECT_EQ(registry.admit("a", 2, {}), Admission::kAborted) << "it waited to be read";
+  EXPECT_EQ(registry.admit("a", 3, {}), Admission::kAdmitted);
+}
+
+TEST(SessionRegistry, AbortsOutOfTheirOrderReachNoLaterRequest) {
+  SessionRegistry registry;
+  registry.abort("y", 7);
+  registry.abort("x", 5);  // asked for its number first
+  EXPECT_EQ(registry.admit("x", 6, {}), Admission::kAdmitted);
+  EXPECT_EQ(registry.admit("y", 7, {}), Admission::kAborted);
+}
+
 TEST(SessionRegistry, AbortingAllReachesNamelessRequestsToo) {
   SessionRegistry registry;
   registry.abort_unread(7);
+  EXPECT_TRUE(registry.aborts_all(7));
+  EXPECT_FALSE(registry.aborts_all(8));
   EXPECT_EQ(registry.admit("", 7, {}), Admission::kAborted);
   EXPECT_EQ(registry.admit("a", 6, {}), Admission::kAborted);
   EXPECT_EQ(registry.admit("a", 8, {}), Admission::kAdmitted);

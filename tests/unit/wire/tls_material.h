@@ -56,11 +56,10 @@ class CertificateFolder {
   // NAME.pem and NAME.key; names: as subjectAltName has them. days: until it expires, negative for one that
   // has.
   void add(const std::string& name, const std::string& names, int days = 1) {
-    const OpenSslPtr<EVP_PKEY> key(EVP_EC_gen("P-256"));
-    write(name + ".pem", certificate(key.get(), name, names, days).get());
-    std::FILE* file = std::fopen((folder_ / (name + ".key")).c_str(), "w");
-    PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
-    std::fclose(file);
+    add(name, names, days, OpenSslPtr<EVP_PKEY>(EVP_EC_gen("P-256")));
+  }
+  void add_rsa(const std::string& name, const std::string& names) {
+    add(name, names, 1, OpenSslPtr<EVP_PKEY>(EVP_RSA_gen(2048)));
   }
   void add_encrypted_key(const std::string& name) {
     const OpenSslPtr<EVP_PKEY> key(EVP_EC_gen("P-256"));
@@ -72,6 +71,12 @@ class CertificateFolder {
   void add_text(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
 
  private:
+  void add(const std::string& name, const std::string& names, int days, const OpenSslPtr<EVP_PKEY>& key) {
+    write(name + ".pem", certificate(key.get(), name, names, days).get());
+    std::FILE* file = std::fopen((folder_ / (name + ".key")).c_str(), "w");
+    PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
+    std::fclose(file);
+  }
   OpenSslPtr<X509> certificate(EVP_PKEY* key, const std::string& name, const std::string& names, int days) {
     OpenSslPtr<X509> made(X509_new());
     X509_set_version(made.get(), 2);

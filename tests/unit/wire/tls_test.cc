@@ -126,6 +126,27 @@ TEST_F(TlsTest, AServerIsTalkedToOnlyWhenItsCertificateIsTrustedAndItsOwn) {
   }
 }
 
+TEST(TlsHost, AnAddressIsExpectedWithoutItsZone) {
+  const auto context = *TlsContext::for_client();
+  const auto expected = [&](const std::string& host) {
+    const OpenSslPtr<SSL> connection(SSL_new(context->native().native_handle()));
+    if (!expect_host(connection.get(), host)) return std::string("refused");
+    char* const text = X509_VERIFY_PARAM_get1_ip_asc(SSL_get0_param(connection.get()));
+    std::string address = text == nullptr ? "" : text;
+    OPENSSL_free(text);
+    const char* name = SSL_get_servername(connection.get(), TLSEXT_NAMETYPE_host_name);
+    return address + (name == nullptr ? "" : std::string("name ") + name);
+  };
+  EXPECT_EQ(expected("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(expected("fe80::1"), "FE80:0:0:0:0:0:0:1");
+  EXPECT_EQ(expected("fe80::1%lo"), "FE80:0:0:0:0:0:0:1");
+  EXPECT_EQ(expected("fe80::1%7"), "FE80:0:0:0:0:0:0:1");
+  EXPECT_EQ(expected("localhost"), "name localhost");
+  EXPECT_EQ(expected(""), "refused");
+  EXPECT_EQ(expected(std::string("good\0.bad", 9)), "refused");
+  EXPECT_EQ(expected(std::string(300, 'x')), "refused") << "longer than a name can be";
+}
+
 TEST_F(TlsTest, AnExpiredCertificateIsNotTrusted) {
   CertificateFolder own;
   own.add("old", "IP:127.0.0.1", -1);
@@ -311,6 +332,11 @@ TEST(TlsFiles, EveryWrongFileIsOneSentence) {
   EXPECT_NE(refusal("server.key", "server.key").find("holds no certificate in PEM form"), std::string::npos);
   EXPECT_NE(refusal("server.pem", "server.pem").find("holds no private key in PEM form"), std::string::npos);
   EXPECT_NE(refusal("server.pem", "other.key").find("does not belong to the certificate"), std::string::npos);
+  // A certificate's key of another kind.
+  files.add_rsa("rsa", "DNS:localhost");
+  EXPECT_EQ(refusal("rsa.pem", "rsa.key"), "accepted");
+  EXPECT_NE(refusal("rsa.pem", "server.key").find("does not belong to the certificate"), std::string::npos);
+  EXPECT_NE(refusal("server.pem", "rsa.key").find("does not belong to the certificate"), std::string::npos);
   EXPECT_NE(refusal("server.pem", "locked.key").find("is encrypted"), std::string::npos)
       << refusal("server.pem", "locked.key");
   EXPECT_FALSE(TlsContext::for_client(files / "prose").ok());
