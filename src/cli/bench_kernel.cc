@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,8 +13,10 @@
 #include "cli/cli_report.h"
 #include "cli/kernel_cases.h"
 #include "cli/roofline_svg.h"
+#include "core/available_memory.h"
 #include "core/clock.h"
 #include "core/thread_pool.h"
+#include "formats/synth_weights.h"
 #include "kernels/ceilings.h"
 
 namespace shoal::cli {
@@ -80,10 +83,61 @@ Result measure(const KernelCase& one, int repeat) {
   return {one.kernel, one.shape, one.flops, one.bytes, one.compute, spread_of(std::move(samples))};
 }
 
+struct Products {
+  DType type = DType::kF32;
+  std::string type_name;
+  MatmulShape shape;
+};
+
+Status usage(std::string sentence) { return {ErrorCode::kInvalidArgument, std::move(sentence)}; }
+
+// "2048x8192". False where it is anything else, or beyond what a model has.
+bool parse_shape(std::string_view text, MatmulShape& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 24;
+  const char* end = text.data() + text.size();
+  const auto inputs = std::from_chars(text.data(), end, shape.inputs);
+  if (inputs.ec != std::errc() || inputs.ptr == end || *inputs.ptr != 'x') return false;
+  const auto outputs = std::from_chars(inputs.ptr + 1, end, shape.outputs);
+  return outputs.ec == std::errc() && outputs.ptr == end && shape.inputs > 0 && shape.outputs > 0 &&
+         shape.inputs <= kMost && shape.outputs <= kMost;
+}
+
+// Everything that can be wrong with the flags, before anything is measured.
+Expected<std::vector<Products>> products_of(const KernelFlags& flags) {
+  std::vector<Products> all;
+  const auto most_rows = static_cast<double>(*std::max_element(flags.rows.begin(), flags.rows.end()));
+  const auto available = static_cast<double>(available_memory());
+  for (const std::string& name : flags.types) {
+    const auto type = dtype_from_name(name);
+    if (!type || !formats::can_synthesise(*type)) {
+      return usage(fmt::format("--types: '{}' is no type of weights", name));
+    }
+    for (const std::string& text : flags.shapes) {
+      MatmulShape shape;
+      if (!parse_shape(text, shape) || shape.inputs % block_elements(*type) != 0) {
+        return usage(fmt::format("--shapes: '{}' is no shape for {}: INPUTSxOUTPUTS, inputs a multiple of {}",
+                                 text, name, block_elements(*type)));
+      }
+      const double weights =
+          static_cast<double>(row_bytes(*type, shape.inputs)) * static_cast<double>(shape.outputs);
+      // The source, two packed copies at the least, and rows of inputs and outputs.
+      const double needed =
+          3 * weights + most_rows * sizeof(float) * static_cast<double>(shape.inputs + shape.outputs);
+      if (needed > available) {
+        return usage(fmt::format("--shapes: '{}' in {} needs {:.1f} GB, and {:.1f} are available", text, name,
+                                 needed / 1e9, available / 1e9));
+      }
+      all.push_back({*type, name, shape});
+    }
+  }
+  return all;
+}
+
 class KernelBench {
  public:
-  KernelBench(const KernelFlags& flags, kernels::Isa isa)
+  KernelBench(const KernelFlags& flags, std::vector<Products> products, kernels::Isa isa)
       : flags_(flags),
+        products_(std::move(products)),
         pool_({.threads = flags.threads > 0 ? flags.threads : usable_cores()}),
         context_{.pool = &pool_, .isa = isa} {
     flush_denormals_here();
@@ -128,7 +182,7 @@ class KernelBench {
                          fmt::format("Kernels under the roof of {} threads ({})", pool_.size(),
                                      kernels::isa_name(context_.isa)));
     file.close();
-    if (!file) return Status(ErrorCode::kUnavailable, fmt::format("{} cannot be written", flags_.svg));
+    if (!file) return Status(ErrorCode::kIo, fmt::format("{} cannot be written", flags_.svg));
     return {};
   }
 
@@ -148,20 +202,9 @@ class KernelBench {
   }
 
   Status run_matmul() {
-    for (const std::string& name : flags_.types) {
-      const auto type = dtype_from_name(name);
-      if (!type) return Status(ErrorCode::kInvalidArgument, fmt::format("'{}' is no type of weights", name));
-      for (const std::string& text : flags_.shapes) {
-        MatmulShape shape;
-        if (std::sscanf(text.c_str(), "%ldx%ld", &shape.inputs, &shape.outputs) != 2 || shape.inputs <= 0 ||
-            shape.outputs <= 0 || shape.inputs % block_elements(*type) != 0) {
-          return Status(ErrorCode::kInvalidArgument,
-                        fmt::format("'{}' is no shape for {}: INPUTSxOUTPUTS, inputs a multiple of {}", text,
-                                    name, block_elements(*type)));
-        }
-        SHOAL_ASSIGN(cases, matmul_cases(context_, before_, *type, shape, flags_.rows));
-        for (const KernelCase& one : cases) take(one);
-      }
+    for (const Products& products : products_) {
+      SHOAL_ASSIGN(cases, matmul_cases(context_, before_, products.type, products.shape, flags_.rows));
+      for (const KernelCase& one : cases) take(one);
     }
     return {};
   }
@@ -213,6 +256,7 @@ class KernelBench {
   }
 
   const KernelFlags& flags_;
+  std::vector<Products> products_;
   ThreadPool pool_;
   kernels::Context context_;
   kernels::Ceilings before_;
@@ -220,10 +264,18 @@ class KernelBench {
   std::vector<Result> results_;
 };
 
+constexpr int kUsage = 2;
+
 int run_kernel(const KernelFlags& flags) {
   const auto isa = kernels::chosen_isa();
   if (!isa) return complain("bench kernel", isa.error());
-  KernelBench bench(flags, *isa);
+  auto products = products_of(flags);
+  if (!products) return complain("bench kernel", products.error(), kUsage);
+  // Opened before minutes of measuring, not after.
+  if (!flags.svg.empty() && !std::ofstream(flags.svg)) {
+    return complain("bench kernel", Status(ErrorCode::kIo, fmt::format("{} cannot be written", flags.svg)));
+  }
+  KernelBench bench(flags, std::move(*products), *isa);
   if (const Status done = bench.run(); !done.ok()) return complain("bench kernel", done);
   bench.finish();
   if (!flags.svg.empty()) {

@@ -333,6 +333,10 @@ void add_serve(CLI::App& app, int& exit_code) {
       serve->add_option("--tls-key", flags->tls_key, "PEM file of its private key, not encrypted");
   tls_cert->needs(tls_key);
   tls_key->needs(tls_cert);
+  // An unset variable in a start script must not mean plain HTTP.
+  for (CLI::Option* file : {tls_cert, tls_key}) {
+    file->check([](const std::string& name) { return name.empty() ? "names no file" : ""; }, "FILE");
+  }
   serve
       ->add_option("--drain-seconds", flags->drain_seconds,
                    "After SIGTERM, how long running answers may take to finish")

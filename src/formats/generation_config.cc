@@ -39,7 +39,7 @@ Status read_number(const GgufFile& file, std::string_view key, double least, dou
 Expected<GenerationDefaults> read_gguf(const std::filesystem::path& model) {
   GenerationDefaults out;
   SHOAL_ASSIGN(file, GgufFile::open(model));
-  SHOAL_TRY(read_number(file, "general.sampling.temp", 0, 100, out.temperature));
+  SHOAL_TRY(read_number(file, "general.sampling.temp", 0, 2, out.temperature));
   SHOAL_TRY(read_number(file, "general.sampling.top_p", 0, 1, out.top_p));
   SHOAL_TRY(read_number(file, "general.sampling.min_p", 0, 1, out.min_p));
   constexpr std::string_view kTopK = "general.sampling.top_k";
@@ -67,10 +67,10 @@ Expected<GenerationDefaults> read_generation_defaults(const std::filesystem::pat
     SHOAL_ASSIGN(sample, fields.boolean("do_sample", false));
     out.do_sample = sample;
   }
-  SHOAL_TRY(read_number(fields, "temperature", 0, 100, out.temperature));
+  SHOAL_TRY(read_number(fields, "temperature", 0, 2, out.temperature));
   SHOAL_TRY(read_number(fields, "top_p", 0, 1, out.top_p));
   SHOAL_TRY(read_number(fields, "min_p", 0, 1, out.min_p));
-  SHOAL_TRY(read_number(fields, "repetition_penalty", 0, 100, out.repetition_penalty));
+  SHOAL_TRY(read_number(fields, "repetition_penalty", 0.001, 10, out.repetition_penalty));
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (fields.has("top_k")) {
     SHOAL_ASSIGN(top_k, fields.integer("top_k", -1, kMost));  // -1 is another way to say "no limit"
