@@ -81,11 +81,11 @@ Quantised quantise_q4_0(const float* x) {
   return out;
 }
 
-Quantised quantise_as(DType to, const float* x) {
+inline Quantised quantise_as(DType to, const float* x) {
   return to == DType::kQ8_0 ? quantise_q8_0(x) : quantise_q4_0(x);
 }
 
-Quantised quantise_bf16_as(DType to, const std::byte* row, std::int64_t k) {
+inline Quantised quantise_bf16_as(DType to, const std::byte* row, std::int64_t k) {
   std::uint16_t halves[kBlock];
   std::memcpy(halves, row + 2 * k, sizeof(halves));
   std::uint32_t bits[kBlock];
