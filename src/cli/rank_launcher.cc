@@ -2,15 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
+
+#include "core/log.h"
 
 extern char** environ;
 
@@ -35,6 +38,21 @@ Expected<int> pipe_with(const std::string& secret) {
   if (written) return ends[0];
   ::close(ends[0]);
   return Status(ErrorCode::kIo, "a rank's pipe takes nothing");
+}
+
+// What SIGKILL takes at most: a process in the kernel's hands, on a disk that does not answer, outlives it.
+constexpr std::chrono::seconds kKillTime{5};
+
+// Of a process's descriptor: whether it has ended by then.
+bool readable_by(int descriptor, TimePoint deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now());
+    pollfd waited{descriptor, POLLIN, 0};
+    const int ready = ::poll(&waited, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
+    if (ready > 0) return true;
+    if (ready == 0 && now() >= deadline) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
 }
 
 struct SpawnSettings {
@@ -103,17 +121,20 @@ std::optional<std::string> ProcessLauncher::ended() {
 }
 
 void ProcessLauncher::finish(TimePoint deadline) {
-  bool by_force = false;
-  for (;;) {
-    std::erase_if(processes_,
-                  [](const Process& process) { return ::waitpid(process.pid, nullptr, WNOHANG) != 0; });
-    if (processes_.empty()) return;
-    if (now() >= deadline && !by_force) {
-      by_force = true;
-      for (const Process& process : processes_) ::kill(process.pid, SIGKILL);
+  for (const Process& process : processes_) {
+    // A process of ours that was not waited for keeps its number, so this names it and no other. Without the
+    // descriptor (a sandbox that forbids it) nothing can be waited for with a deadline: it is ended at once.
+    // By number: glibc 2.36's header declares pidfd_open with C++ linkage.
+    const int ending = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
+    if (ending < 0 || !readable_by(ending, deadline)) {
+      ::kill(process.pid, SIGKILL);
+      if (ending >= 0 && !readable_by(ending, now() + kKillTime))
+        log(LogLevel::kWarn, "rank.unkillable", "rank={} pid={}", process.rank, process.pid);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(by_force ? 1 : 5));
+    ::waitpid(process.pid, nullptr, ending < 0 ? 0 : WNOHANG);
+    if (ending >= 0) ::close(ending);
   }
+  processes_.clear();
 }
 
 }  // namespace shoal::cli

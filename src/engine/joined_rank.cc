@@ -28,6 +28,7 @@ using wire::MessageType;
 
 constexpr std::chrono::seconds kJoinTime{60};
 constexpr std::chrono::seconds kOpeningTime{5};
+constexpr std::chrono::milliseconds kRetryTime{200};  // between two tries to reach a head that is not up yet
 
 Status lost(const std::string& reason) {
   return {ErrorCode::kUnavailable, fmt::format("the head is lost: {}", reason)};
@@ -43,10 +44,10 @@ Expected<std::unique_ptr<comm::ControlLink>> reach(const JoinOptions& options,
       SHOAL_TRY(comm::open_as_caller(*socket, token, wire::LinkPurpose::kControl, now() + kOpeningTime));
       return std::make_unique<comm::ControlLink>(*std::move(socket));
     }
-    if (!options.await_head || now() + std::chrono::milliseconds(200) >= deadline ||
+    if (!options.await_head || now() + kRetryTime >= deadline ||
         socket.error().code() == ErrorCode::kInvalidArgument)
       return socket.error();
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(kRetryTime);
   }
 }
 

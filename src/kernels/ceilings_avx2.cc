@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/unroll_inl.h"
+#include "kernels/ceilings_inl.h"
 #endif
 
 namespace shoal::kernels {
@@ -15,32 +15,19 @@ constexpr int kChains = 12;
 }  // namespace
 
 double rate_fma_avx2(std::int64_t rounds) {
-  __m256 sums[kChains];
-  unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA { sums[i] = _mm256_setzero_ps(); });
   const __m256 x = _mm256_set1_ps(0x1p-20F);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA {
-      __m256& sum = sums[i];
-      sum = _mm256_fmadd_ps(x, x, sum);
-      asm volatile("" : "+x"(sum));
-    });
-  }
+  run_chains<kChains>(rounds, _mm256_setzero_ps(),
+                      [x](__m256& sum) SHOAL_INLINE_LAMBDA { sum = _mm256_fmadd_ps(x, x, sum); });
   return 2.0 * 8 * kChains * static_cast<double>(rounds);
 }
 
 // VPMADDUBSW, VPADDW: the least that products of bytes take; codes of 4 bits fit 16-bit sums for a while.
 double rate_int8_avx2(std::int64_t rounds) {
-  __m256i sums[kChains];
-  unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA { sums[i] = _mm256_setzero_si256(); });
   __m256i x = _mm256_set1_epi8(1);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA {
-      __m256i& sum = sums[i];
-      asm volatile("" : "+x"(x));
-      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(x, x));
-      asm volatile("" : "+x"(sum));
-    });
-  }
+  run_chains<kChains>(rounds, _mm256_setzero_si256(), [&x](__m256i& sum) SHOAL_INLINE_LAMBDA {
+    asm volatile("" : "+v"(x));  // or one product would serve all chains
+    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(x, x));
+  });
   return 2.0 * 32 * kChains * static_cast<double>(rounds);
 }
 #else

@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "kernels/unroll_inl.h"
+#include "kernels/ceilings_inl.h"
 #endif
 
 namespace shoal::kernels {
@@ -15,30 +15,16 @@ constexpr int kChains = 20;
 }  // namespace
 
 double rate_fma_avx512(std::int64_t rounds) {
-  __m512 sums[kChains];
-  unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA { sums[i] = _mm512_setzero_ps(); });
   const __m512 x = _mm512_set1_ps(0x1p-20F);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA {
-      __m512& sum = sums[i];
-      sum = _mm512_fmadd_ps(x, x, sum);
-      asm volatile("" : "+v"(sum));
-    });
-  }
+  run_chains<kChains>(rounds, _mm512_setzero_ps(),
+                      [x](__m512& sum) SHOAL_INLINE_LAMBDA { sum = _mm512_fmadd_ps(x, x, sum); });
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }
 
 double rate_int8_avx512(std::int64_t rounds) {
-  __m512i sums[kChains];
-  unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA { sums[i] = _mm512_setzero_si512(); });
   const __m512i x = _mm512_set1_epi8(1);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    unroll<kChains>([&](auto i) SHOAL_INLINE_LAMBDA {
-      __m512i& sum = sums[i];
-      sum = _mm512_dpbusd_epi32(sum, x, x);
-      asm volatile("" : "+v"(sum));
-    });
-  }
+  run_chains<kChains>(rounds, _mm512_setzero_si512(),
+                      [x](__m512i& sum) SHOAL_INLINE_LAMBDA { sum = _mm512_dpbusd_epi32(sum, x, x); });
   return 2.0 * 64 * kChains * static_cast<double>(rounds);
 }
 #else

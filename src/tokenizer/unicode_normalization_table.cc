@@ -1,4 +1,4 @@
-// Made by unicode_nfc_table.py from Unicode 14.0.0; do not edit.
+// Made by unicode_normalization_table.py from Unicode 14.0.0; do not edit.
 
 #include "tokenizer/unicode_normalization_table.h"
 

@@ -41,7 +41,7 @@ def rows(items, show):
 
 
 out = sys.stdout.write
-out(f"// Made by unicode_nfc_table.py from Unicode {unicodedata.unidata_version}; do not edit.\n\n")
+out(f"// Made by unicode_normalization_table.py from Unicode {unicodedata.unidata_version}; do not edit.\n\n")
 out('#include "tokenizer/unicode_normalization_table.h"\n\nnamespace shoal::tokenizer {\n\n// clang-format off\n')
 for kind, name, items in [("CombiningRange", "kCombiningRanges", classes), ("Decomposition", "kDecompositions", decompositions), ("Composition", "kCompositions", sorted(compositions)), ("CompatibilityDecomposition", "kCompatibility", compatibility)]:
     out(f"static constexpr {kind} {name}Data[] = {{\n")
