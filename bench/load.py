@@ -16,12 +16,13 @@ import ctypes
 import json
 import mmap
 import os
-import statistics
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+
+from measured import resident, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 PIECE = 8 << 20
@@ -73,36 +74,22 @@ def touch_and_free(size, threads):
     return time.monotonic() - begin
 
 
-def resident(pid):
-    anonymous = mapped = 0
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            for line in status:
-                if line.startswith("RssAnon:"):
-                    anonymous = int(line.split()[1]) * 1024
-                elif line.startswith("RssFile:"):
-                    mapped = int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return anonymous, mapped
-
-
 def load(args):
     command = [args.binary, "score", args.folder, "--jsonl", "--threads", str(args.threads)]
     command += ["--weights", args.weights] if args.weights else []
     begin = time.monotonic()
     process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    peak = [0, 0]
+    peak = resident(process.pid)
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
-        peak = [max(old, new) for old, new in zip(peak, resident(process.pid))]
+        peak = {name: max(peak[name], now) for name, now in resident(process.pid).items()}
         time.sleep(0.02)
     seconds = time.monotonic() - begin
     if status:
         sys.exit(f"{args.binary} ended with status {status}")
-    return {"seconds": seconds, "user_s": usage.ru_utime, "system_s": usage.ru_stime, "rss_anon_bytes": peak[0], "rss_file_bytes": peak[1]}
+    return {"seconds": seconds, "user_s": usage.ru_utime, "system_s": usage.ru_stime, **peak}
 
 
 def packed_bytes(args):
@@ -111,10 +98,6 @@ def packed_bytes(args):
     if not facts["model"]["tied_embeddings"]:
         parameters -= facts["parts"]["embedding"]["parameters"]
     return int(parameters * {"": 2, "bf16": 2, "q8_0": 34 / 32, "q4_0": 18 / 32}[args.weights])
-
-
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def main():

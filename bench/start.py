@@ -11,13 +11,14 @@ import argparse
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+
+from measured import llamacpp, resident, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 120
@@ -38,15 +39,6 @@ def prepare(path, cold):
         buffer = bytearray(8 << 20)
         while file.readinto(buffer):
             pass
-
-
-def resident(pid):
-    fields = {}
-    with open(f"/proc/{pid}/status") as status:
-        for line in status:
-            if line.startswith(("RssAnon:", "RssFile:")):
-                fields[line.split(":")[0]] = int(line.split()[1]) * 1024
-    return {"rss_anon_bytes": fields["RssAnon"], "rss_file_bytes": fields["RssFile"]}
 
 
 def first_token(command, port):
@@ -70,10 +62,6 @@ def first_token(command, port):
         process.wait(30)
 
 
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -84,8 +72,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     args = parser.parse_args()
-    built = subprocess.run([ROOT / "bench/build_llamacpp"], stdout=subprocess.PIPE, text=True, check=True)
-    peer = Path(built.stdout.strip().splitlines()[-1]) / "llama-server"
+    peer = llamacpp() / "llama-server"
     runs = []
     for _ in range(args.rounds):
         turn = {}

@@ -10,7 +10,6 @@ with one thread. Ids must be the same.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
+
+from measured import spread
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
@@ -75,10 +76,6 @@ def same_ids(args, tokenizer, pieces):
     run = subprocess.run([str(args.binary), "tokenize", str(args.folder), "--jsonl"], input=lines, capture_output=True, text=True, check=True)
     got = [json.loads(line)["ids"] for line in run.stdout.splitlines()]
     return got == [tokenizer.encode(piece, add_special_tokens=False).ids for piece in pieces]
-
-
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def main():

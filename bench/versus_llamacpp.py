@@ -15,10 +15,11 @@ after each pair; a pair during which it changed by more than a tenth is measured
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from measured import llamacpp, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_DRIFT = 0.1
@@ -86,10 +87,6 @@ def measured_pair(args):
             "ceilings": {"before": before, "after": after, "drift": moved}}, machine
 
 
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -106,8 +103,7 @@ def main():
     args = parser.parse_args()
     if args.batch > 1 and args.depth > 0:
         parser.error("--batch and --depth: the peer's benches take one of them at a time")
-    built = subprocess.run([ROOT / "bench/build_llamacpp", args.variant], stdout=subprocess.PIPE, text=True, check=True)
-    args.peer = Path(built.stdout.strip().splitlines()[-1])
+    args.peer = llamacpp(args.variant)
 
     runs, machine = [], None
     for pair in range(args.pairs):

@@ -123,19 +123,18 @@ std::string default_name(const std::filesystem::path& model) {
   return model.extension() == ".gguf" ? model.stem().string() : model.filename().string();
 }
 
-// What the model's makers recommend, within what a request could ask for. Recommending no sampling is
-// recommending the likeliest token.
+// What the model's makers recommend; reading refuses what no request could ask for, but for a top_p of 0,
+// which means the likeliest token. So does recommending no sampling.
 Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
   wire::SamplingFields fields;
   if (flags.generation_config != "auto") return fields;
   SHOAL_ASSIGN(makers, formats::read_generation_defaults(flags.model.model));
-  fields.temperature = std::min(makers.temperature.value_or(fields.temperature), 2.0);
+  fields.temperature = makers.temperature.value_or(fields.temperature);
   if (makers.do_sample == false) fields.temperature = 0;
   fields.top_p = std::max(makers.top_p.value_or(fields.top_p), 1e-6);
   fields.top_k = makers.top_k.value_or(fields.top_k);
   fields.min_p = makers.min_p.value_or(fields.min_p);
-  fields.repetition_penalty =
-      std::clamp(makers.repetition_penalty.value_or(fields.repetition_penalty), 1e-3, 10.0);
+  fields.repetition_penalty = makers.repetition_penalty.value_or(fields.repetition_penalty);
   return fields;
 }
 

@@ -38,7 +38,8 @@ Collectives::Collectives(Carrier& carrier, Group group, Ledger& ledger, Options 
       group_(std::move(group)),
       ledger_(ledger),
       options_(options),
-      shared_(group_.alone() ? nullptr : carrier.shared_sum(group_)) {}
+      shared_(group_.alone() ? nullptr : carrier.shared_sum(group_)),
+      one_part_each_(group_.ranks.size(), 1) {}
 
 template <typename F>
 Status Collectives::charged(Purpose purpose, std::uint64_t payload, F&& f, std::uint64_t calls) {
@@ -59,9 +60,8 @@ Status Collectives::transfer(std::span<const Outgoing> out, std::span<const Inco
 }
 
 Status Collectives::all_reduce(Purpose purpose, std::span<float> values) {
-  const std::vector<std::int32_t> counts(static_cast<std::size_t>(group_.size()), 1);
   const float* mine[] = {values.data()};
-  return all_reduce(purpose, {counts, mine}, values);
+  return all_reduce(purpose, {one_part_each_, mine}, values);
 }
 
 Status Collectives::all_reduce(Purpose purpose, const Parts& parts, std::span<float> out) {
@@ -80,7 +80,7 @@ Status Collectives::all_reduce(Purpose purpose, const Parts& parts, std::span<fl
   });
 }
 
-// Piece by piece, so that scratch stays small; within a piece the rank of a chunk adds all parts of it up.
+// Piece by piece, so that scratch stays small.
 Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, std::uint64_t& wire) {
   const std::int32_t most = *std::max_element(parts.counts.begin(), parts.counts.end());
   const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / most / 4 * group_.size(), 16);
@@ -90,55 +90,58 @@ Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, st
     const std::int64_t length = std::min(piece, n - begin);
     const auto values = out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
     const Parts here{parts.counts, mine};
-    if (length * 4 * most <= kDirectBytes) {
-      SHOAL_TRY(sum_directly(here, values, wire));
-    } else {
-      // Parts of one rank travel as one message: side by side, chunk by chunk.
-      const std::int64_t ranks = group_.size();
-      const std::int64_t own_begin = chunk_begin(length, group_.index, ranks);
-      const std::int64_t own = chunk_begin(length, group_.index + 1, ranks) - own_begin;
-      const std::int64_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::int64_t{0});
-      const auto mine_count = static_cast<std::int64_t>(mine.size());
-      // [what goes out: my parts by chunk][what comes in: all ranks' parts of my chunk]
-      scratch_.resize(static_cast<std::size_t>(mine_count * length + total * own));
-      float* staged = scratch_.data();
-      float* arrived = staged + mine_count * length;
-      outgoing_.clear();
-      incoming_.clear();
-      pointers_.clear();
-      for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
-        const std::int64_t first = chunk_begin(length, peer, ranks);
-        const std::int64_t size = chunk_begin(length, peer + 1, ranks) - first;
-        const std::int64_t count = parts.counts[static_cast<std::size_t>(peer)];
-        if (peer == group_.index) {
-          for (const float* part : mine) pointers_.push_back(part + own_begin);
-          continue;
-        }
-        for (std::int64_t p = 0; p < mine_count; ++p)
-          std::memcpy(staged + p * size, mine[static_cast<std::size_t>(p)] + first,
-                      static_cast<std::size_t>(size) * sizeof(float));
-        outgoing_.push_back({rank_at(peer), bytes_of(staged, mine_count * size)});
-        staged += mine_count * size;
-        incoming_.push_back({rank_at(peer), writable_bytes_of(arrived, count * own)});
-        for (std::int64_t p = 0; p < count; ++p) pointers_.push_back(arrived + p * own);
-        arrived += count * own;
-      }
-      SHOAL_TRY(transfer(outgoing_, incoming_, wire));
-      add_parts(pointers_, own, values.data() + own_begin);
-      outgoing_.clear();
-      incoming_.clear();
-      for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
-        if (peer == group_.index) continue;
-        const std::int64_t first = chunk_begin(length, peer, ranks);
-        const std::int64_t size = chunk_begin(length, peer + 1, ranks) - first;
-        outgoing_.push_back({rank_at(peer), bytes_of(values.data() + own_begin, own)});
-        incoming_.push_back({rank_at(peer), writable_bytes_of(values.data() + first, size)});
-      }
-      SHOAL_TRY(transfer(outgoing_, incoming_, wire));
-    }
+    const bool few = length * 4 * most <= kDirectBytes;
+    SHOAL_TRY(few ? sum_directly(here, values, wire) : sum_in_chunks(here, values, wire));
     for (const float*& part : mine) part += length;
   }
   return {};
+}
+
+// Each rank adds all parts of one chunk up, then everybody gets the chunks.
+Status Collectives::sum_in_chunks(const Parts& parts, std::span<float> out, std::uint64_t& wire) {
+  const auto length = static_cast<std::int64_t>(out.size());
+  const std::int64_t ranks = group_.size();
+  const std::int64_t own_begin = chunk_begin(length, group_.index, ranks);
+  const std::int64_t own = chunk_begin(length, group_.index + 1, ranks) - own_begin;
+  const std::int64_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::int64_t{0});
+  const auto mine_count = static_cast<std::int64_t>(parts.mine.size());
+  // [what goes out: my parts by chunk][what comes in: all ranks' parts of my chunk]. Parts of one rank travel
+  // as one message, side by side.
+  scratch_.resize(static_cast<std::size_t>(mine_count * length + total * own));
+  float* staged = scratch_.data();
+  float* arrived = staged + mine_count * length;
+  outgoing_.clear();
+  incoming_.clear();
+  pointers_.clear();
+  for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
+    const std::int64_t first = chunk_begin(length, peer, ranks);
+    const std::int64_t size = chunk_begin(length, peer + 1, ranks) - first;
+    const std::int64_t count = parts.counts[static_cast<std::size_t>(peer)];
+    if (peer == group_.index) {
+      for (const float* part : parts.mine) pointers_.push_back(part + own_begin);
+      continue;
+    }
+    for (std::int64_t p = 0; p < mine_count; ++p)
+      std::memcpy(staged + p * size, parts.mine[static_cast<std::size_t>(p)] + first,
+                  static_cast<std::size_t>(size) * sizeof(float));
+    outgoing_.push_back({rank_at(peer), bytes_of(staged, mine_count * size)});
+    staged += mine_count * size;
+    incoming_.push_back({rank_at(peer), writable_bytes_of(arrived, count * own)});
+    for (std::int64_t p = 0; p < count; ++p) pointers_.push_back(arrived + p * own);
+    arrived += count * own;
+  }
+  SHOAL_TRY(transfer(outgoing_, incoming_, wire));
+  add_parts(pointers_, own, out.data() + own_begin);
+  outgoing_.clear();
+  incoming_.clear();
+  for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
+    if (peer == group_.index) continue;
+    const std::int64_t first = chunk_begin(length, peer, ranks);
+    const std::int64_t size = chunk_begin(length, peer + 1, ranks) - first;
+    outgoing_.push_back({rank_at(peer), bytes_of(out.data() + own_begin, own)});
+    incoming_.push_back({rank_at(peer), writable_bytes_of(out.data() + first, size)});
+  }
+  return transfer(outgoing_, incoming_, wire);
 }
 
 // Everybody gets everything and adds it up by itself.

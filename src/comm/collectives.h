@@ -66,6 +66,7 @@ class Collectives {
  private:
   Status sum_by_messages(const Parts& parts, std::span<float> out, std::uint64_t& wire);
   Status sum_directly(const Parts& parts, std::span<float> out, std::uint64_t& wire);
+  Status sum_in_chunks(const Parts& parts, std::span<float> out, std::uint64_t& wire);
   Status gather(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all,
                 std::uint64_t& wire);
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, std::uint64_t& wire);
@@ -79,6 +80,7 @@ class Collectives {
   Ledger& ledger_;
   Options options_;
   SharedSum* shared_;
+  std::vector<std::int32_t> one_part_each_;
   std::vector<float> scratch_;
   std::vector<const float*> pointers_;
   std::vector<Outgoing> outgoing_;

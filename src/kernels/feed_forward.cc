@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 
 #include "kernels/elementwise_kernels.h"
 #include "kernels/matmul_plan.h"
@@ -163,8 +162,7 @@ void feed_forward(const Context& context, MatmulScratch& scratch, const FeedForw
   FeedForwardProduct product(context, scratch.impl(), block, x.rows);
   const std::int64_t at_once = product.chunk();
   if (!product.reserve(std::min(at_once, x.rows))) {
-    for (std::int64_t r = 0; r < y.rows; ++r)
-      std::fill_n(y.row(r), y.columns, std::numeric_limits<float>::quiet_NaN());
+    fill_nan(y);
     return;
   }
   for (std::int64_t row = 0; row < x.rows; row += at_once) {

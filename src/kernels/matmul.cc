@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <limits>
 
 #include "kernels/matmul_plan.h"
 
@@ -16,14 +15,6 @@ using Matrix = PackedMatrix::Impl;
 
 // q, k and v have three; tests more.
 constexpr std::size_t kMostTargets = 16;
-
-void fill_nan(std::span<const MatmulTarget> targets) {
-  for (const MatmulTarget& target : targets) {
-    for (std::int64_t r = 0; r < target.y.rows; ++r) {
-      std::fill_n(target.y.row(r), target.y.columns, std::numeric_limits<float>::quiet_NaN());
-    }
-  }
-}
 
 // One chunk of rows through every target. False where scratch could not grow.
 bool multiply_chunk(const Context& context, MatmulScratch::Impl& scratch, MatrixView<const float> x,
@@ -86,7 +77,7 @@ void matmul(const Context& context, MatmulScratch& scratch, MatrixView<const flo
     const std::int64_t rows = std::min(rows_at_once, x.rows - row);
     if (!multiply_chunk(context, scratch.impl(), {x.row(row), rows, x.columns, x.stride}, targets, row,
                         x.rows)) {
-      fill_nan(targets);
+      for (const MatmulTarget& target : targets) fill_nan(target.y);
       return;
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/matmul_crossover.h"
 #include "tensor/half.h"
@@ -131,6 +132,12 @@ std::int64_t chunk_rows(const Context& context, std::span<const Matrix* const> m
   most = most / 32 * 32;
   const std::int64_t passes = (rows + most - 1) / most;
   return ((rows + passes - 1) / passes + 31) / 32 * 32;
+}
+
+void fill_nan(MatrixView<float> y) {
+  for (std::int64_t r = 0; r < y.rows; ++r) {
+    std::fill_n(y.row(r), y.columns, std::numeric_limits<float>::quiet_NaN());
+  }
 }
 
 PanelArgs panel_args(const Matrix& m) {

@@ -69,6 +69,9 @@ void convert_group(Form form, FormRows rows_to_form, const FormArgs& args, std::
 void convert(const Context& context, const PackedMatrix::Impl& m, Form form, MatrixView<const float> x,
              std::byte* out);
 
+// What a product gives where memory is out: wrong where everybody sees it.
+void fill_nan(MatrixView<float> y);
+
 // Everything of a call that depends on the matrix alone.
 PanelArgs panel_args(const PackedMatrix::Impl& m);
 

@@ -144,8 +144,7 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
     layer.feed_forward.apply(pass, normed, gate_up, delta);
     post_norm(pass, layer.feed_forward_post_norm, delta);
     if (stage_ends && !last) {
-      // The next stage norms; here only the sum counts.
-      kernels::add_rms_norm(m.context, x, delta, layer.feed_forward_norm, eps, normed);
+      kernels::add(m.context, x, delta);  // the next stage norms
       m.peers->send_hidden(x);
       return;
     }

@@ -50,7 +50,7 @@ class Peers {
   // Added in the order of the model's segments. y may be the first of mine.
   void sum_parts(std::span<const std::int32_t> counts, std::span<const float* const> mine,
                  MatrixView<float> y);
-  // counts.size() == 1 (nobody to add with) excluded, scratch for `parts` parts of y's shape.
+  // Room for `values` floats until the next call: parts that sum_parts() takes. A failure sticks, too.
   Expected<float*> part_scratch(std::int64_t values);
 
   // The residual stream, f32, to the same coordinate of the next stage, or from that of the one before.
