@@ -1,6 +1,7 @@
 #include "formats/read_ahead.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace shoal::formats {
@@ -15,7 +16,10 @@ constexpr std::size_t kBufferBytes = ReadAhead::kLongest + 2 * kPage;
 
 Expected<ReadAhead> ReadAhead::start(std::vector<Part> parts, bool around_cache) {
   auto shared = std::make_unique<Shared>();
-  const std::size_t buffers = std::min(kBuffers, std::max<std::size_t>(parts.size(), 1));
+  const std::size_t bytes =
+      std::accumulate(parts.begin(), parts.end(), std::size_t{0},
+                      [](std::size_t sum, const Part& part) { return sum + part.length; });
+  const std::size_t buffers = std::clamp<std::size_t>(bytes / 8 / kLongest, 2, kBuffers);
   SHOAL_ASSIGN(memory, Buffer::allocate(buffers * kBufferBytes, "reading weights"));
   shared->memory = std::move(memory);
   shared->around_cache = around_cache;

@@ -3,17 +3,14 @@
 //
 // Reading a mapping costs a fault for every few pages and, for files that are not in memory, as many fresh
 // pages as the file has, which a virtual machine gets from its host at 1 to 2 GB/s. Here the kernel copies
-// into the same few pages all the time; and parts can be read around the page cache,
-// straight into them.
+// into the same few pages all the time; and parts can be read around the page cache, straight into them.
 //
 // Thread-safety: any thread may take() and give_back(); one reader thread belongs to the object.
 // Ownership: borrows the files, which must outlive it; owns the buffers. What take() gives is the caller's
-// until
-//   give_back().
+//   until give_back().
 // Invariants:
 //   1. Parts are read in their order, never more than kBuffers that have not been given back. Who takes parts
-//   in
-//      that order and gives each back before taking the next waits for nothing but the disk.
+//      in that order and gives each back before taking the next waits for nothing but the disk.
 //   2. After a failed read every take() fails with that error. Waits end with the read they wait for; a
 //      read has no deadline of its own, as a page fault has none.
 //   3. The destructor ends the reader after the read that is under way.
@@ -41,7 +38,8 @@ class ReadAhead {
     std::size_t offset = 0;
     std::size_t length = 0;  // at most kLongest
   };
-  // 4 MiB keep a disk busy and 16 of them are small beside any model: 64 MiB.
+  // 4 MiB keep a disk busy, and 16 of them a disk and many threads. Small models get fewer, down to two: all
+  // buffers together take an eighth of what is read, at most 64 MiB.
   static constexpr std::size_t kLongest = std::size_t{4} << 20;
   static constexpr std::size_t kBuffers = 16;
 
