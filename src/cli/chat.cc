@@ -68,7 +68,7 @@ Expected<ChatServer> open_server(const ChatFlags& flags) {
 
 // The model to talk to; the terminal asks where there are several.
 Expected<std::string> model_of(const ChatServer& server, Terminal* terminal) {
-  SHOAL_ASSIGN(models, server.models());
+  SHOAL_ASSIGN(models, server.models(terminal != nullptr ? terminal->stop_fd() : -1));
   if (models.empty())
     return Status(ErrorCode::kUnavailable, server.name() + " lists no model; name one with --model");
   if (models.size() == 1) return models.front();
@@ -151,7 +151,8 @@ void add_chat(CLI::App& app, int& exit_code) {
                    "File with the API key (default: $SHOAL_API_KEY; for https:// also $OPENAI_API_KEY)");
   chat->add_option("--ca-file", flags->ca_file,
                    "PEM file of the certificates to trust for https:// (default: this system's)");
-  chat->add_option("--timeout", flags->timeout, "Seconds to wait for the next piece of an answer")
+  chat->add_option("--timeout", flags->timeout,
+                   "Seconds to wait for the next piece of an answer; for the list of models 30 at most")
       ->capture_default_str()
       ->check(real_range(0.1, 86400));
   chat->add_flag("--lines", flags->lines, "Every line of standard input is a message or a /command");

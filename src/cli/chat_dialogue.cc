@@ -179,8 +179,10 @@ ChatDialogue::Next ChatDialogue::change_system(std::string_view rest) {
 }
 
 ChatDialogue::Next ChatDialogue::choose_model(std::string_view wanted) {
-  const auto models = server_.models();
+  const auto models = server_.models(terminal_ ? terminal_->stop_fd() : -1);
+  if (terminal_ && terminal_->take_signals()) return Next::kLeave;
   if (!models.ok()) {
+    if (models.error().code() == ErrorCode::kCancelled) return report({}, "[stopped]");
     if (wanted.empty()) return fail(models.error().message());
     conversation_.model = std::string(wanted);  // a server without a list may have it all the same
     return report({}, fmt::format("[talking to {}; the server lists no models]", wanted));

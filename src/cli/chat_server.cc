@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kMaxWholeAnswer = 16 * 1024 * 1024;
 constexpr std::size_t kMaxModelList = 16 * 1024 * 1024;
 constexpr std::chrono::hours kLongestAnswer{24};
+constexpr std::chrono::milliseconds kLongestModelList{30'000};
 
 // Tells the waiting thread that the answer has ended.
 class Bell {
@@ -37,6 +38,25 @@ class Bell {
  private:
   int fd_;
 };
+
+// Runs one call to its end, or cuts it where stop_fd becomes readable; true then.
+bool run_call(const std::shared_ptr<wire::TlsContext>& tls, wire::HttpCall call,
+              wire::HttpClient::Callbacks callbacks, int stop_fd) {
+  const Bell ended;
+  callbacks.on_end = [&ended, on_end = std::move(callbacks.on_end)](const Status& status) {
+    on_end(status);
+    ended.ring();
+  };
+  wire::HttpClient client(tls);  // its end cuts what still runs
+  client.start(std::move(call), std::move(callbacks));
+  // Every wait of the call has its deadline, so this one ends too.
+  pollfd waits[] = {{ended.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
+  for (;;) {
+    if (::poll(waits, 2, -1) <= 0) continue;
+    if (waits[0].revents != 0) return false;
+    if (waits[1].revents != 0) return true;
+  }
+}
 
 std::optional<std::string_view> text_of(simdjson::simdjson_result<wire::JsonElement> field) {
   std::string_view text;
@@ -81,7 +101,12 @@ class AnswerReader {
       take_whole();
     } else if (!done_ && answer_.finish_reason.empty()) {
       fail("the server's answer broke off");
+    } else if (pieces_ == 0 && answer_.finish_reason.empty()) {
+      fail("the server ended its answer before it began");
     }
+    if (!answer_.status.ok()) return;
+    if (answer_.finish_reason == "content_filter") fail("the server's content filter ended the answer");
+    if (answer_.finish_reason == "tool_calls") fail("the model asks for tools, and a chat has none");
   }
 
   ChatAnswer take() {
@@ -191,10 +216,24 @@ wire::HttpCall ChatServer::call(std::string_view path) const {
   return call;
 }
 
-Expected<std::vector<std::string>> ChatServer::models() const {
+Expected<std::vector<std::string>> ChatServer::models(int stop_fd) const {
   wire::HttpCall asked = call("/models");
-  asked.deadline = std::chrono::seconds(30);
-  SHOAL_ASSIGN(answer, wire::HttpClient(options_.tls).send(std::move(asked), kMaxModelList));
+  asked.deadline = std::min(options_.silence, kLongestModelList);
+  wire::HttpAnswer answer;
+  Status failed;
+  const bool stopped = run_call(options_.tls, std::move(asked),
+                                {[&](int status, const wire::HeaderList&) { answer.status = status; },
+                                 [&](std::string_view bytes) {
+                                   answer.body += bytes;
+                                   return answer.body.size() <= kMaxModelList;
+                                 },
+                                 [&](const Status& status) { failed = status; }},
+                                stop_fd);
+  if (stopped) return Status(ErrorCode::kCancelled, "stopped");
+  if (answer.body.size() > kMaxModelList) {
+    return Status(ErrorCode::kUnavailable, name() + "'s list of models is too long");
+  }
+  if (!failed.ok()) return failed;
   if (answer.status != 200) {
     return Status(ErrorCode::kUnavailable,
                   fmt::format("{} answered {} to {}/models: {}", name(), answer.status, api_.path,
@@ -224,23 +263,12 @@ ChatAnswer ChatServer::ask(std::string body, const OnPiece& on_piece, int stop_f
   asked.deadline = kLongestAnswer;
 
   AnswerReader reader(on_piece);
-  const Bell ended;
-  bool stopped = false;
-  {
-    wire::HttpClient client(options_.tls);  // its end cuts what still runs
-    client.start(std::move(asked),
-                 {[&](int status, const wire::HeaderList& headers) { reader.head(status, headers); },
-                  [&](std::string_view bytes) { return reader.data(bytes); },
-                  [&](const Status& status) {
-                    reader.end(status);
-                    ended.ring();
-                  }});
-    // Every wait of the call has its deadline, so this one ends too.
-    pollfd waits[] = {{ended.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
-    while (waits[0].revents == 0 && !stopped) {
-      if (::poll(waits, 2, -1) > 0) stopped = waits[1].revents != 0;
-    }
-  }
+  const bool stopped =
+      run_call(options_.tls, std::move(asked),
+               {[&](int status, const wire::HeaderList& headers) { reader.head(status, headers); },
+                [&](std::string_view bytes) { return reader.data(bytes); },
+                [&](const Status& status) { reader.end(status); }},
+               stop_fd);
   ChatAnswer answer = reader.take();
   if (stopped && answer.finish_reason.empty()) answer.status = Status(ErrorCode::kCancelled, "stopped");
   return answer;

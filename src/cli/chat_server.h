@@ -46,8 +46,10 @@ class ChatServer {
 
   static Expected<ChatServer> at(Options options);
 
-  // The names under /models. Fails where the server cannot be asked or answers no such list.
-  Expected<std::vector<std::string>> models() const;
+  // The names under /models. Fails where the server cannot be asked or answers no such list within the
+  // silence allowed, at most 30 s, and with kCancelled where stop_fd became readable first; -1: nothing stops
+  // it.
+  Expected<std::vector<std::string>> models(int stop_fd) const;
 
   enum class Piece { kText, kReasoning };
   using OnPiece = std::function<void(Piece kind, std::string_view text)>;

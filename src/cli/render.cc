@@ -28,6 +28,9 @@ Expected<std::string> answer(const ChatTemplate& chat_template, const std::strin
   ChatRequest request;
   request.messages = std::move(line["messages"]);
   request.tools = line.value("tools", ordered_json());
+  if (!request.tools.is_null() && !request.tools.is_array()) {
+    return Status(ErrorCode::kInvalidArgument, "tools must be a list");
+  }
   request.kwargs = line.value("kwargs", ordered_json());
   return chat_template.render(request);
 }

@@ -160,7 +160,9 @@ void add_score(CLI::App& app, int& exit_code) {
       "score", "Log-probabilities, logits and the greedy continuation of token ids read from standard input");
   add_model_flags(*command, flags->model);
   command->add_flag("--jsonl", flags->jsonl, "Read {\"ids\":[...]} lines from standard input")->required();
-  command->add_option("--greedy", flags->greedy, "Tokens to continue with, always the likeliest")
+  command
+      ->add_option("--greedy", flags->greedy,
+                   "Tokens to continue with, always the likeliest, as far as the context goes")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--logits", flags->logits,

@@ -305,16 +305,17 @@ Status Engine::flush_cache() {
   return {};
 }
 
-void Engine::drain(TimePoint deadline) {
+bool Engine::drain(TimePoint deadline) {
   {
     std::unique_lock lock(impl_->mutex);
     impl_->draining = true;
-    if (impl_->quiet.wait_until(lock, deadline, [&] { return impl_->all_ended(); })) return;
+    if (impl_->quiet.wait_until(lock, deadline, [&] { return impl_->all_ended(); })) return true;
   }
   cancel_all();
   // The engine thread ends them all as soon as it sees this: no deadline is needed.
   std::unique_lock lock(impl_->mutex);
   impl_->quiet.wait(lock, [&] { return impl_->all_ended(); });
+  return false;
 }
 
 EngineStats Engine::stats() const {

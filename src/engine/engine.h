@@ -98,8 +98,9 @@ class Engine {
   // Forgets every cached prefix that no running request holds. Returns once done.
   Status flush_cache();
 
-  // No new requests from now on. Returns when the running ones have ended, or cancels them at the deadline.
-  void drain(TimePoint deadline);
+  // No new requests from now on. Returns when the running ones have ended, or cancels them at the deadline;
+  // true where none had to be cancelled.
+  bool drain(TimePoint deadline);
 
   EngineStats stats() const;
   const model::ModelDescription& description() const;

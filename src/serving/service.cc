@@ -89,10 +89,11 @@ void Service::add_routes() {
 bool Service::drain(std::chrono::milliseconds deadline) {
   draining_.store(true, std::memory_order_relaxed);
   const TimePoint end = now() + deadline;
-  if (worker_ != nullptr) worker_->engine->drain(end);
+  const bool finished = worker_ == nullptr || worker_->engine->drain(end);
   // What the engine has finished must still be written: at least two seconds, also when the deadline is past.
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - now());
-  return server_->shutdown(std::max(left, std::chrono::milliseconds(2000)));
+  const bool written = server_->shutdown(std::max(left, std::chrono::milliseconds(2000)));
+  return finished && written;
 }
 
 }  // namespace shoal::serving

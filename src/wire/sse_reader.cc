@@ -1,5 +1,7 @@
 #include "wire/sse_reader.h"
 
+#include <utility>
+
 namespace shoal::wire {
 
 bool SseReader::push(std::string_view bytes) {
@@ -27,6 +29,9 @@ bool SseReader::push(std::string_view bytes) {
 }
 
 void SseReader::take_line(std::string_view line) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (std::exchange(at_start_, false) && line.starts_with(kByteOrderMark))
+    line.remove_prefix(kByteOrderMark.size());
   if (line.ends_with('\r')) line.remove_suffix(1);
   if (line.empty()) {
     if (has_data_) on_event_(data_);

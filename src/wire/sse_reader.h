@@ -3,7 +3,8 @@
 // Thread-safety: none; one stream, one thread.
 // Ownership: holds the bytes of an unfinished event.
 // Invariants: pieces may be cut anywhere; several data lines of one event are joined by a line break;
-//   comments and other fields are skipped; an event longer than kMaxSseEvent fails the stream.
+//   a byte order mark at the start, comments and other fields are skipped; an event longer than kMaxSseEvent
+//   fails the stream.
 
 #pragma once
 
@@ -30,6 +31,7 @@ class SseReader {
   std::function<void(std::string_view)> on_event_;
   std::string line_;
   std::string data_;
+  bool at_start_ = true;  // where a byte order mark may stand
   bool has_data_ = false;
   bool failed_ = false;
 };

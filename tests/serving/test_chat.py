@@ -510,3 +510,45 @@ def test_over_tls(small_model, certificates):
         assert "--ca-file" in pipe(server.url).stderr
         assert "answered 400" in pipe(server.url, "--ca-file", certificates / "server.pem", "--set", "temperature=9").stderr
         assert "PEM" in pipe(server.url, "--ca-file", certificates / "server.key").stderr
+
+
+# ---- answers that hold none
+
+@pytest.mark.parametrize("events, why", [
+    ([b"data: [DONE]\n\n"], "before it began"),
+    ([event("a beginning"), event(finish_reason="content_filter"), b"data: [DONE]\n\n"], "content filter"),
+    ([event(finish_reason="tool_calls"), b"data: [DONE]\n\n"], "tools"),
+])
+def test_an_answer_without_an_answer_fails_and_says_why(events, why):
+    with FakeServer(stream(*events)) as server:
+        ran = pipe(server.url)
+    assert ran.returncode == 1 and why in ran.stderr and len(ran.stderr.splitlines()) == 1
+
+
+def test_an_empty_answer_is_an_answer():
+    with FakeServer(stream(event(finish_reason="stop"), b"data: [DONE]\n\n")) as server:
+        ran = pipe(server.url)
+    assert ran.returncode == 0 and ran.stdout == ""
+
+
+def test_a_byte_order_mark_hides_no_event():
+    with FakeServer(stream(b"\xef\xbb\xbf", event("seen"), event(finish_reason="stop"), b"data: [DONE]\n\n")) as server:
+        assert pipe(server.url).stdout.strip() == "seen"
+
+
+def test_a_server_that_does_not_list_its_models_is_given_up_after_the_timeout():
+    silent = socket.create_server(("127.0.0.1", 0))
+    with silent:
+        begin = time.monotonic()
+        ran = pipe(f"http://127.0.0.1:{silent.getsockname()[1]}", "--timeout", 0.5)
+        assert ran.returncode == 1 and ran.stderr and time.monotonic() - begin < 10
+
+
+def test_ctrl_c_ends_the_wait_for_the_list_of_models():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with Terminal(f"http://127.0.0.1:{silent.getsockname()[1]}") as chat:
+            connection, _ = silent.accept()
+            connection.recv(1)  # it waits for the answer now
+            chat.type("\x03")
+            assert chat.process.wait(10) != 0
+            connection.close()
