@@ -8,11 +8,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/inspect_report.h"
 #include "formats/checkpoint.h"
 #include "formats/fingerprint.h"
 #include "formats/generation_config.h"
@@ -28,57 +28,12 @@ namespace {
 
 using formats::GgufFile;
 using formats::ModelMetadata;
-using formats::ModelPart;
-using formats::ModelSummary;
-using nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string model;
   std::int64_t context = 0;  // 0: the model's own
   std::string kv_dtype = "bf16";
   bool json = false;
-};
-
-struct TokenizerFacts {
-  std::string model;  // "gpt2", "llama", "tokenizer.json"; empty where there is none
-  std::string pre;
-  std::uint64_t tokens = 0;
-  bool chat_template = false;
-};
-
-// KV of one sequence in one group of layers.
-struct KvNeed {
-  std::size_t layers = 0;
-  std::int64_t window = 0;
-  std::int64_t pages = 0;
-  std::uint64_t page_bytes = 0;
-
-  std::uint64_t bytes() const { return static_cast<std::uint64_t>(pages) * page_bytes; }
-};
-
-// What the two forms of output are written from.
-struct Report {
-  std::string path;
-  std::string format;  // "GGUF 3"
-  std::uint64_t file_bytes = 0;
-  std::size_t files = 1;
-  std::size_t tensors = 0;
-  std::string architecture;
-  std::string title;
-  TokenizerFacts tokenizer;
-  std::optional<ModelMetadata> model;  // absent in a file with the tokenizer only
-  ModelSummary summary;
-  formats::Fingerprint fingerprint;
-  formats::GenerationDefaults generation;
-  std::int64_t context = 0;
-  std::string kv_dtype;
-  std::vector<KvNeed> kv;
-
-  std::uint64_t kv_bytes() const {
-    std::uint64_t sum = 0;
-    for (const KvNeed& need : kv) sum += need.bytes();
-    return sum;
-  }
 };
 
 std::string text_or_empty(const GgufFile& file, std::string_view key) {
@@ -113,219 +68,14 @@ std::vector<KvNeed> kv_needs(const ModelMetadata& model, std::int64_t context, K
   return out;
 }
 
-std::string size_text(std::uint64_t bytes) {
-  if (bytes >= std::uint64_t{1} << 30)
-    return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1U << 30));
-  if (bytes >= std::uint64_t{1} << 20)
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1U << 20));
-  return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024.0);
-}
-
-double share(std::int64_t part, std::int64_t total) {
-  return total == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(total);
-}
-
-std::string_view scaling_name(formats::RopeScaling scaling) {
-  switch (scaling) {
-    case formats::RopeScaling::kNone:
-      return "none";
-    case formats::RopeScaling::kLinear:
-      return "linear";
-    case formats::RopeScaling::kYarn:
-      return "yarn";
-    case formats::RopeScaling::kLlama3:
-      return "llama3";
-  }
-  return "none";
-}
-
-std::string rope_text(const formats::RopeSettings& rope) {
-  const bool factor =
-      rope.scaling == formats::RopeScaling::kLinear || rope.scaling == formats::RopeScaling::kYarn;
-  return fmt::format(
-      "base {:g}, {} dimensions, {}, scaling {}{}", rope.freq_base, rope.dims,
-      rope.style == formats::RopeStyle::kInterleaved ? "neighbours turn together" : "halves turn together",
-      scaling_name(rope.scaling), factor ? fmt::format(" by {:g}", rope.factor) : "");
-}
-
-std::string extras_text(const ModelMetadata& m) {
-  std::string out = m.tied_embeddings ? "tied embeddings" : "output matrix of its own";
-  if (m.attention_bias) out += ", biases on Q, K and V";
-  if (m.attention_output_bias) out += ", bias after attention";
-  if (m.qk_norm) out += ", norms on Q and K";
-  if (m.post_norms) out += ", norms behind each block";
-  if (m.activation == formats::Activation::kGeluTanh) out += ", GELU";
-  if (m.attention_softcap > 0) out += fmt::format(", scores capped at {:g}", m.attention_softcap);
-  if (m.final_softcap > 0) out += fmt::format(", logits capped at {:g}", m.final_softcap);
-  return out;
-}
-
-void print_model(const Report& r) {
-  const ModelMetadata& m = *r.model;
-  fmt::print("shape        {} layers, {} wide, {} query and {} KV heads of {}, feed-forward {}\n", m.layers,
-             m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn_dim);
-  fmt::print("             vocabulary {}, context {}, {}\n", m.vocab, m.context, extras_text(m));
-  fmt::print("rope         {}\n", rope_text(m.rope));
-  if (m.window_rope) fmt::print("             in layers with a window: {}\n", rope_text(*m.window_rope));
-  fmt::print("fingerprint  {}\n\n", r.fingerprint.hex());
-
-  fmt::print("{:<14}{:>16}{:>9}{:>14}{:>9}\n", "part", "parameters", "share", "bytes", "share");
-  const auto row = [&](std::string_view name, const formats::Weight& w) {
-    fmt::print("{:<14}{:>16}{:>7.1f} %{:>14}{:>7.1f} %\n", name, w.parameters,
-               100.0 * share(w.parameters, r.summary.total.parameters),
-               size_text(static_cast<std::uint64_t>(w.bytes)), 100.0 * share(w.bytes, r.summary.total.bytes));
-  };
-  for (std::size_t i = 0; i < formats::kModelParts; ++i) {
-    const auto part = static_cast<ModelPart>(i);
-    if (r.summary.part(part).parameters > 0) row(formats::model_part_name(part), r.summary.part(part));
-  }
-  row("total", r.summary.total);
-  fmt::print("\n");
-  for (const auto& [type, weight] : r.summary.by_type) row(type, weight);
-}
-
-void print_memory(const Report& r) {
-  const auto weights = static_cast<std::uint64_t>(r.summary.total.bytes);
-  fmt::print("\nmemory for one sequence of {} tokens, --kv-dtype {}\n", r.context, r.kv_dtype);
-  fmt::print("weights      {}, of which a decoded token reads {}\n", size_text(weights),
-             size_text(static_cast<std::uint64_t>(r.summary.decode_bytes)));
-  for (const KvNeed& need : r.kv) {
-    fmt::print("KV           {}: {} pages of {} tokens at {}, {} layers with {}\n", size_text(need.bytes()),
-               need.pages, kPageTokens, size_text(need.page_bytes), need.layers,
-               need.window == 0 ? "full attention" : fmt::format("a window of {}", need.window));
-  }
-  fmt::print("together     {}\n", size_text(weights + r.kv_bytes()));
-}
-
-void print_generation(const formats::GenerationDefaults& g) {
-  std::string out;
-  const auto add = [&](std::string_view name, const auto& value) {
-    if (value) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, *value);
-  };
-  add("temperature", g.temperature);
-  add("top_p", g.top_p);
-  add("top_k", g.top_k);
-  add("min_p", g.min_p);
-  add("repetition penalty", g.repetition_penalty);
-  if (!out.empty()) fmt::print("sampling     {}, as its makers recommend\n", out);
-}
-
-void print_text(const Report& r) {
-  fmt::print("file         {}, {}, {}{}\n", r.path, r.format, size_text(r.file_bytes),
-             r.files > 1 ? fmt::format(" in {} files", r.files) : "");
-  fmt::print("model        {}{}\n", r.architecture, r.title.empty() ? "" : fmt::format(" \"{}\"", r.title));
-  if (r.tokenizer.model.empty()) {
-    fmt::print("tokenizer    none\n");
-  } else {
-    fmt::print("tokenizer    {}{}, {} tokens, {}\n", r.tokenizer.model,
-               r.tokenizer.pre.empty() ? "" : fmt::format(" ({})", r.tokenizer.pre), r.tokenizer.tokens,
-               r.tokenizer.chat_template ? "with a chat template" : "without a chat template");
-  }
-  if (!r.model) {
-    fmt::print("weights      none: a file for the tokenizer only\n");
-    return;
-  }
-  print_generation(r.generation);
-  print_model(r);
-  print_memory(r);
-}
-
-ordered_json weight_json(const formats::Weight& weight, const formats::Weight& total) {
-  return {{"parameters", weight.parameters},
-          {"share", share(weight.parameters, total.parameters)},
-          {"bytes", weight.bytes}};
-}
-
-ordered_json model_json(const ModelMetadata& m) {
-  return {{"layers", m.layers},
-          {"dim", m.dim},
-          {"heads", m.heads},
-          {"kv_heads", m.kv_heads},
-          {"head_dim", m.head_dim},
-          {"ffn_dim", m.ffn_dim},
-          {"vocab", m.vocab},
-          {"context", m.context},
-          {"rms_eps", m.rms_eps},
-          {"rope",
-           {{"base", m.rope.freq_base},
-            {"dims", m.rope.dims},
-            {"style", m.rope.style == formats::RopeStyle::kInterleaved ? "interleaved" : "half-split"},
-            {"scaling", scaling_name(m.rope.scaling)},
-            {"factor", m.rope.factor},
-            {"window_base", m.window_rope ? m.window_rope->freq_base : m.rope.freq_base}}},
-          {"windows", m.windows},
-          {"tied_embeddings", m.tied_embeddings},
-          {"attention_bias", m.attention_bias},
-          {"attention_output_bias", m.attention_output_bias},
-          {"qk_norm", m.qk_norm},
-          {"post_norms", m.post_norms},
-          {"activation", m.activation == formats::Activation::kSilu ? "silu" : "gelu_tanh"},
-          {"attention_scale", m.attention_scale},
-          {"attention_softcap", m.attention_softcap},
-          {"final_softcap", m.final_softcap},
-          {"embedding_scale", m.embedding_scale}};
-}
-
-ordered_json memory_json(const Report& r) {
-  ordered_json groups = ordered_json::array();
-  for (const KvNeed& need : r.kv) {
-    groups.push_back({{"layers", need.layers},
-                      {"window", need.window},
-                      {"pages", need.pages},
-                      {"page_tokens", kPageTokens},
-                      {"page_bytes", need.page_bytes},
-                      {"bytes", need.bytes()}});
-  }
-  const auto weights = static_cast<std::uint64_t>(r.summary.total.bytes);
-  return {{"context", r.context},
-          {"kv_dtype", r.kv_dtype},
-          {"weight_bytes", weights},
-          {"decode_bytes_per_token", r.summary.decode_bytes},
-          {"kv_bytes", r.kv_bytes()},
-          {"kv_groups", groups},
-          {"total_bytes", weights + r.kv_bytes()}};
-}
-
-void print_json(const Report& r) {
-  ordered_json out{{"file", r.path},
-                   {"format", r.format},
-                   {"file_bytes", r.file_bytes},
-                   {"files", r.files},
-                   {"architecture", r.architecture},
-                   {"name", r.title},
-                   {"tokenizer",
-                    {{"model", r.tokenizer.model},
-                     {"pre", r.tokenizer.pre},
-                     {"tokens", r.tokenizer.tokens},
-                     {"chat_template", r.tokenizer.chat_template}}},
-                   {"tensors", r.tensors}};
-  if (r.model) {
-    out["model"] = model_json(*r.model);
-    out["fingerprint"] = r.fingerprint.hex();
-    ordered_json parts;
-    for (std::size_t i = 0; i < formats::kModelParts; ++i) {
-      const auto part = static_cast<ModelPart>(i);
-      parts[std::string(formats::model_part_name(part))] = weight_json(r.summary.part(part), r.summary.total);
-    }
-    out["parts"] = parts;
-    ordered_json types;
-    for (const auto& [type, weight] : r.summary.by_type) types[type] = weight_json(weight, r.summary.total);
-    out["types"] = types;
-    out["total"] = weight_json(r.summary.total, r.summary.total);
-    out["memory"] = memory_json(r);
-  }
-  // File names need not be UTF-8.
-  fmt::print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
-}
-
 int complain(const Status& status, int exit_code) {
   fmt::print(stderr, "shoal inspect: {}\n", status.message());
   return exit_code;
 }
 
 // A file without weights: its tokenizer is all there is, and it may be of any architecture.
-Report report_of_vocabulary(const GgufFile& file) {
-  Report report;
+InspectReport report_of_vocabulary(const GgufFile& file) {
+  InspectReport report;
   report.path = file.name();
   report.format = fmt::format("GGUF {}", file.version());
   report.file_bytes = file.file_bytes();
@@ -350,7 +100,7 @@ Expected<TokenizerFacts> tokenizer_of(const std::filesystem::path& model) {
   return facts;
 }
 
-Expected<Report> report_of_model(const InspectFlags& flags) {
+Expected<InspectReport> report_of_model(const InspectFlags& flags) {
   SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(flags.model));
   SHOAL_ASSIGN(tokenizer, tokenizer_of(flags.model));
   SHOAL_ASSIGN(generation, formats::read_generation_defaults(flags.model));
@@ -359,7 +109,7 @@ Expected<Report> report_of_model(const InspectFlags& flags) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("--ctx {} is above the model's context of {}", flags.context, model.context));
   }
-  Report report;
+  InspectReport report;
   report.path = checkpoint.name();
   report.format = checkpoint.format();
   report.file_bytes = checkpoint.file_bytes();
@@ -379,7 +129,7 @@ Expected<Report> report_of_model(const InspectFlags& flags) {
   return report;
 }
 
-Expected<Report> make_report(const InspectFlags& flags) {
+Expected<InspectReport> make_report(const InspectFlags& flags) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(flags.model, ignored)) {
     SHOAL_ASSIGN(file, GgufFile::open(flags.model));
