@@ -14,6 +14,7 @@
 #include "cli/cli_model.h"
 #include "cli/cli_report.h"
 #include "cli/cli_sequences.h"
+#include "cli/layout_bench.h"
 #include "core/clock.h"
 #include "kernels/ceilings.h"
 #include "kernels/sampling_math.h"
@@ -29,6 +30,9 @@ constexpr std::int32_t kChunk = 512;
 
 struct BenchFlags {
   ModelFlags model;
+  LayoutFlags layout;
+  bool served = false;
+  std::int32_t chunk = 0;
   std::int32_t prompt = 512;
   std::int32_t generate = 64;
   std::int32_t batch = 1;
@@ -190,6 +194,15 @@ void print_text(const BenchFlags& flags, const OpenModel& open, const Report& re
 }
 
 int run_bench(const BenchFlags& flags) {
+  if (flags.served || !flags.layout.one_rank()) {
+    if (flags.depth > 0 || flags.prompt < 1)
+      return complain("bench engine",
+                      {ErrorCode::kInvalidArgument,
+                       "--tp, --pp and --served take prompts of at least 1 token and no --depth"},
+                      2);
+    return run_layout_bench({flags.model, flags.layout, flags.prompt, flags.generate, flags.batch,
+                             flags.chunk, flags.repeat, flags.json});
+  }
   auto open = OpenModel::open(flags.model);
   if (!open) return complain("bench engine", open.error());
   EngineBench bench(**open, flags);
@@ -237,6 +250,14 @@ void add_bench_engine(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   command->add_option("--repeat", flags->repeat, "Runs; the median counts")
       ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  add_layout_flags(*command, flags->layout);
+  command->add_flag("--served", flags->served,
+                    "Drive one rank, too, as a server does: requests, plans in flight, sampling");
+  command
+      ->add_option("--chunk", flags->chunk,
+                   "With --tp, --pp or --served: tokens of prefill a step; 0: as many as time allows")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags, &exit_code] { exit_code = run_bench(*flags); });

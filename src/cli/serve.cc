@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "cli/cli_layout.h"
 #include "cli/cli_model.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
@@ -31,6 +32,7 @@ namespace {
 
 struct ServeFlags {
   ModelFlags model;
+  LayoutFlags layout;
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;
   std::string served_name;
@@ -174,6 +176,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags, 
   options.progress = [&line](std::string_view, double fraction) {
     line.show(static_cast<std::uint64_t>(fraction * 1000), 1000);
   };
+  flags.layout.apply_to(options);
   options.build = SHOAL_VERSION;
   options.launcher = std::make_shared<ProcessLauncher>(flags.log_level);
   options.on_lost = [&lost](const Status& status) { lost.report(status); };
@@ -285,21 +288,7 @@ void add_serve(CLI::App& app, int& exit_code) {
       ->add_option("--ctx", flags->engine.context,
                    "Longest prompt plus answer in tokens; default: what the model was made for")
       ->check(CLI::Range(1, 1 << 24));
-  serve
-      ->add_option("--tp", flags->engine.degrees.tp,
-                   "Tensor parallelism: ranks that share every layer of the model")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  serve
-      ->add_option("--pp", flags->engine.degrees.pp,
-                   "Pipeline parallelism: stages that hold the layers one after the other")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  serve
-      ->add_option("--layers", flags->engine.stage_layers,
-                   "Layers of each stage, as 12,18; default: balanced by what a token costs")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 65535));
+  add_layout_flags(*serve, flags->layout);
   auto* pages =
       serve->add_option("--kv-pages", flags->engine.kv_pages, "Size of the KV pool in pages of 32 tokens")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));

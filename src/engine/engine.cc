@@ -80,7 +80,7 @@ struct Engine::Impl {
   bool all_ended() const { return live.empty() && ending == 0; }  // under the mutex
 };
 
-// The engine thread: waits for commands and results, takes them in order, keeps two plans in flight.
+// The engine thread: waits for commands and results, takes them in order, keeps plans in flight.
 void Engine::Impl::main() {
   std::vector<StepResult> done;
   done.reserve(plans_in_flight);
@@ -197,6 +197,7 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   scheduler.context = loaded.context;
   scheduler.max_sequences = at.options.max_sequences;
   scheduler.plans_in_flight = at.plans_in_flight;
+  scheduler.stages = at.options.degrees.pp;
   scheduler.batch.token_gap = at.options.max_token_gap;
   scheduler.batch.fixed_chunk = at.options.prefill_chunk;
   at.scheduler = std::make_unique<Scheduler>(std::move(scheduler), at.tokenizer);

@@ -20,6 +20,7 @@
 #include "engine/stats.h"
 #include "kernels/context.h"
 #include "layout/layout.h"
+#include "layout/stages.h"
 #include "model/description.h"
 #include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
@@ -50,6 +51,8 @@ struct EngineOptions {
   // used.
   Degrees degrees;
   std::vector<std::int32_t> stage_layers;  // layers of each stage; empty: balanced
+  Balance balance = Balance::kMix;
+  std::vector<std::int32_t> tp_split;  // shares of the tensor ranks; empty: even
   std::shared_ptr<RankLauncher> launcher;
   std::string build;  // ranks of another are refused
   // A rank is gone and with it every request, which end with this sentence. Called once, on some thread.
@@ -72,7 +75,9 @@ struct EngineStats {
   std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   std::uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0, preemptions = 0;
   double seconds_since_progress = 0;  // since a step ended while work was waiting; 0 when idle
-  double busy_ratio = 0;              // of the executor, over the last 10 s
+  // Of each pipeline stage: its share of the last 10 s in which it computed, and the seconds so far.
+  std::vector<double> stage_busy;
+  std::vector<double> stage_seconds;
   EngineHistograms histograms;
 };
 

@@ -20,6 +20,7 @@
 #include "engine/worker_ranks.h"
 #include "kernels/isa.h"
 #include "kv/page_table.h"
+#include "layout/layout_speed.h"
 #include "parallel/peers.h"
 
 namespace shoal::engine {
@@ -42,6 +43,8 @@ RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
   settings.model = options.model;
   settings.layout = layout;
   settings.stage_layers = options.stage_layers;
+  settings.balance = options.balance;
+  settings.tp_split = options.tp_split;
   // Ranks of one host share its cores.
   settings.threads = options.threads > 0 ? options.threads : std::max(usable_cores() / layout.ranks(), 1);
   settings.spin = settings.threads * layout.ranks() <= usable_cores() || layout.ranks() == 1;
@@ -68,6 +71,8 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
   assign.max_slots = max_slots;
   assign.spin = settings.spin;
   assign.stage_layers = options.stage_layers;
+  assign.tp_split = options.tp_split;
+  assign.balance = balance_name(options.balance);
   return assign;
 }
 
@@ -100,6 +105,25 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
                       kv::pages_for(context), options.max_sequences, available_memory()};
   for (const wire::Loaded& other : others) request.page_bytes += other.page_bytes;
   return pool_pages(request);
+}
+
+// Two of a layer's sums over shared memory take some 5 us each; ranks that share a core sleep and wake
+// instead.
+constexpr double kSumSeconds = 5e-6;
+constexpr double kSleepingSumSeconds = 100e-6;
+
+void warn_if_slow(const RankSettings& settings, const model::Model& model) {
+  const model::ModelCosts& costs = model.decode_costs();
+  LayoutFacts facts;
+  facts.degrees = settings.layout.degrees();
+  facts.tp_split = settings.tp_split;
+  facts.stage_bytes = stage_costs(costs.layers, costs.head, model.stage_layers());
+  facts.sums = 2 * static_cast<std::int32_t>(costs.layers.size());
+  facts.threads = settings.threads;
+  facts.cores = usable_cores();
+  facts.sum_seconds = settings.spin ? kSumSeconds : kSleepingSumSeconds;
+  if (const auto reason = why_slower_than_one_rank(facts))
+    log(LogLevel::kWarn, "layout.slow", "layout=\"{}\" reason=\"{}\"", settings.layout.to_string(), *reason);
 }
 
 StepResult failed_result(PlanNumber number, const std::string& sentence) {
@@ -170,6 +194,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   loaded.kv_pages = pages;
   SHOAL_TRY(parts.make_pools(options.kv_dtype, pages));
   if (ranks != nullptr) SHOAL_TRY(connect_ranks(settings, parts, others));
+  if (ranks != nullptr) warn_if_slow(settings, *parts.model);
   Rank::Options rank_options;
   rank_options.max_slots = max_slots;
   rank_options.observer = options.logits_observer;

@@ -115,10 +115,14 @@ Expected<RankSettings> settings_of(const wire::Assign& assign, const std::string
     return bad("size");
   if (assign.kv_dtype != "bf16" && assign.kv_dtype != "f32") return bad("KV type");
   if (assign.activations != "auto" && assign.activations != "f32") return bad("type of activations");
+  const auto balance = balance_from_name(assign.balance);
+  if (!balance) return bad("balance");
   settings.layout = layout;
   settings.rank = assign.rank;
   settings.model = model.empty() ? assign.model : model;
   settings.stage_layers = assign.stage_layers;
+  settings.tp_split = assign.tp_split;
+  settings.balance = *balance;
   settings.threads = assign.threads;
   settings.spin = assign.spin;
   settings.kv_dtype = assign.kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16;

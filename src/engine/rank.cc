@@ -18,10 +18,8 @@ Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context conte
       vocabulary_(model.description().vocabulary),
       groups_(model.kv_groups().size()),
       rows_(static_cast<std::size_t>(options_.max_slots)) {
-  if (options_.peers == nullptr) return;
-  const std::int32_t tp = options_.peers->layout().degrees().tp;
-  for (std::int32_t index = 0; tp > 1 && index < tp; ++index)
-    vocabulary_ends_.push_back(parallel::vocabulary_shard(vocabulary_, {tp, index}).end);
+  if (options_.peers != nullptr && options_.peers->layout().degrees().tp > 1)
+    vocabulary_ends_ = model.vocabulary_ends();
 }
 
 Rank::Row* Rank::row(SequenceSlot sequence) {
@@ -34,19 +32,29 @@ std::span<float> Rank::logits_row(std::int64_t row) {
 }
 
 StepResult Rank::run(const StepPlan& plan) {
-  const TimePoint begin = now();
+  began_ = now();
+  waited_before_ = options_.peers == nullptr ? 0 : options_.peers->waited_for_stages();
+  stage_seconds_.clear();
   StepResult result;
   result.number = plan.number;
   // Whatever goes wrong, memory that is short included, is an answer: the executor has nobody to throw to.
   try {
     if (const Status status = apply(plan, result); !status.ok()) fail(plan, result, "", status.message());
+    if (samples() && batch_.rows() > 0 && result.error.empty()) {
+      stage_seconds_.push_back(own_seconds());
+      result.stage_seconds = stage_seconds_;
+    }
   } catch (const std::exception& error) {
     fail(plan, result, "the forward pass failed: ", error.what());
     // The others' passes did not: the ranks no longer hold the same.
     if (options_.peers != nullptr) options_.peers->fail({ErrorCode::kInternal, result.error});
   }
-  result.seconds = seconds_between(begin, now());
   return result;
+}
+
+double Rank::own_seconds() const {
+  const double waited = options_.peers == nullptr ? 0 : options_.peers->waited_for_stages() - waited_before_;
+  return seconds_between(began_, now()) - waited;
 }
 
 Status Rank::apply(const StepPlan& plan, StepResult& result) {
@@ -67,7 +75,7 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
   while (!awaited_.empty() &&
          awaited_.front().plan.value + static_cast<std::uint64_t>(options_.plans_in_flight) <=
              plan.number.value)
-    SHOAL_TRY(take_awaited_ids(awaited_.size() - 1));
+    SHOAL_TRY(take_awaited_ids());
   SHOAL_TRY(apply_changes(plan));
   const auto sub_batch = static_cast<std::size_t>(options_.sub_batch);
   if (sub_batch < plan.sub_batches.size()) {
@@ -117,6 +125,7 @@ Status Rank::compute(PlanNumber number, StepResult& result) {
   if (cut && wanted > 0 && options_.peers->last_stage())
     options_.peers->gather_vocabulary(vocabulary_ends_, shard,
                                       MatrixView<float>(logits_.data(), wanted, vocabulary_));
+  exchange_stage_seconds();
   SHOAL_TRY(peers_status());
   if (samples()) {
     score_prompts(result);
@@ -136,7 +145,7 @@ Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
     AwaitedIds awaited{number, {}};
     for (const Sample& each : samples_) {
       Row& at = *row(each.sequence);
-      at.awaits_id = true;
+      ++at.awaited_ids;
       awaited.rows.emplace_back(each.sequence, at.opened);
     }
     awaited_.push_back(std::move(awaited));
@@ -144,21 +153,32 @@ Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
   return peers_status();
 }
 
-// Until at most `keep` plans' ids are on their way.
-Status Rank::take_awaited_ids(std::size_t keep) {
-  for (; awaited_.size() > keep; awaited_.pop_front()) {
-    const AwaitedIds& awaited = awaited_.front();
-    ids_.resize(awaited.rows.size());
-    options_.peers->receive_ids(ids_);
-    SHOAL_TRY(peers_status());
-    for (std::size_t i = 0; i < ids_.size(); ++i) {
-      Row& at = *row(awaited.rows[i].first);
-      // The slot may be another sequence's by now.
-      if (at.opened != awaited.rows[i].second) continue;
-      at.last = ids_[i];
-      at.awaits_id = false;
-    }
+// What each stage took travels to the sampling rank, behind the residual stream.
+void Rank::exchange_stage_seconds() {
+  parallel::Peers* peers = options_.peers;
+  if (peers == nullptr || peers->tensor_index() != 0) return;
+  if (!peers->first_stage()) {
+    stage_seconds_.resize(static_cast<std::size_t>(peers->stage()));
+    peers->receive_stage_seconds(stage_seconds_);
   }
+  if (peers->last_stage()) return;
+  stage_seconds_.push_back(own_seconds());
+  peers->send_stage_seconds(stage_seconds_);
+}
+
+Status Rank::take_awaited_ids() {
+  const AwaitedIds& awaited = awaited_.front();
+  ids_.resize(awaited.rows.size());
+  options_.peers->receive_ids(ids_);
+  SHOAL_TRY(peers_status());
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    Row& at = *row(awaited.rows[i].first);
+    // The slot may be another sequence's by now.
+    if (at.opened != awaited.rows[i].second) continue;
+    at.last = ids_[i];
+    --at.awaited_ids;
+  }
+  awaited_.pop_front();
   return {};
 }
 
@@ -226,7 +246,8 @@ Status Rank::add_item(const WorkItem& item) {
   Row* at = row(item.sequence);
   // Composed before its head knew: nobody waits for it any more.
   if (at != nullptr && at->failed) return {};
-  if (at != nullptr && at->awaits_id && item.tokens.empty()) SHOAL_TRY(take_awaited_ids(0));
+  // Only up to its own: later plans' ids may be a stage's pass away.
+  while (at != nullptr && at->awaited_ids > 0 && item.tokens.empty()) SHOAL_TRY(take_awaited_ids());
   if (at == nullptr || !at->open || (item.tokens.empty() && at->last < 0 && needs_ids()))
     return {ErrorCode::kInternal,
             fmt::format("step plan gives work to sequence {}, which is not open or has no sampled token",

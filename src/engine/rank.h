@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/expected.h"
 #include "engine/sampler.h"
 #include "kernels/context.h"
@@ -61,7 +62,7 @@ class Rank {
     std::optional<Sampler> sampler;
     std::vector<TokenId> prompt;                   // where penalties or prompt log-probabilities need it
     TokenId last = -1;                             // sampled last
-    bool awaits_id = false;                        // it is on its way here
+    std::int32_t awaited_ids = 0;                  // of plans that it was sampled in, on their way here
     std::uint64_t opened = 0;                      // tells this sequence from the slot's earlier ones
     std::vector<std::vector<std::int32_t>> slots;  // by group and logical page
   };
@@ -93,7 +94,11 @@ class Rank {
   Status add_item(const WorkItem& item);
   Status compute(PlanNumber number, StepResult& result);
   Status exchange_ids(PlanNumber number, const StepResult& result);
-  Status take_awaited_ids(std::size_t keep);
+  // Those of the plan that is awaited longest.
+  Status take_awaited_ids();
+  void exchange_stage_seconds();
+  // Of the pass at hand, so far, without what it waited for other stages.
+  double own_seconds() const;
   Status peers_status() const { return options_.peers == nullptr ? Status() : options_.peers->status(); }
   bool samples() const { return options_.peers == nullptr || options_.peers->samples(); }
   bool needs_ids() const { return options_.peers == nullptr || options_.peers->first_stage(); }
@@ -123,6 +128,9 @@ class Rank {
   std::vector<float> logits_;
   std::vector<float> shard_;
   std::vector<TokenId> ids_;
+  TimePoint began_{};
+  double waited_before_ = 0;  // for other stages, until it began
+  std::vector<double> stage_seconds_;
 };
 
 }  // namespace shoal::engine

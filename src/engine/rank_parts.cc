@@ -21,6 +21,8 @@ Status RankParts::load_weights(const RankSettings& settings) {
   load.layout = settings.layout;
   load.rank = settings.rank;
   load.stage_layers = settings.stage_layers;
+  load.balance = settings.balance;
+  load.tp_split = settings.tp_split;
   load.context = context;
   load.weights = settings.weights;
   if (settings.progress) {

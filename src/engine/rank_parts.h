@@ -22,6 +22,7 @@
 #include "kernels/context.h"
 #include "kv/kv_store.h"
 #include "layout/layout.h"
+#include "layout/stages.h"
 #include "model/forward.h"
 #include "parallel/peers.h"
 
@@ -33,7 +34,9 @@ struct RankSettings {
   Layout layout = Layout::single();
   std::int32_t rank = 0;
   std::vector<std::int32_t> stage_layers;  // empty: balanced
-  std::int32_t threads = 0;                // 0: usable_cores()
+  Balance balance = Balance::kMix;
+  std::vector<std::int32_t> tp_split;  // empty: even
+  std::int32_t threads = 0;            // 0: usable_cores()
   // Whether this host has a core for every compute thread of its ranks; else nobody spins.
   bool spin = true;
   KvDType kv_dtype = KvDType::kBf16;

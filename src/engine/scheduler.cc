@@ -78,7 +78,9 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const tokenizer::
     : options_(std::move(options)),
       tokenizer_(std::move(tokenizer)),
       cache_(options_.kv_groups, options_.kv_pages),
-      cost_(policy::CostModel::guess_for(options_.parameters)) {
+      cost_(policy::CostModel::guess_for(options_.parameters)),
+      busy_(static_cast<std::size_t>(options_.stages)) {
+  totals_.stage_seconds.resize(busy_.size());
   for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
     if (tokenizer_->is_end_of_generation(id) && id < options_.vocabulary) end_ids_.push_back(id);
   }
@@ -260,7 +262,7 @@ EngineStats Scheduler::stats(TimePoint now) const {
     const kv::PoolCounts counts = cache_.counts(g);
     stats.kv.push_back({counts.capacity, counts.free, counts.cached, counts.held, counts.fenced});
   }
-  stats.busy_ratio = busy_.ratio(now);
+  for (const BusyMeter& stage : busy_) stats.stage_busy.push_back(stage.ratio(now));
   return stats;
 }
 

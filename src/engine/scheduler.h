@@ -49,6 +49,8 @@ struct SchedulerOptions {
   std::int32_t max_sequences = 64;
   policy::BatchLimits batch;
   std::size_t plans_in_flight = 2;  // Layout::plans_in_flight()
+  // Pipeline stages: each works on a plan of its own.
+  std::int32_t stages = 1;
 };
 
 // Rows of the ranks' sequence tables: a slot is not reused in the plan that closes it (P4).
@@ -111,7 +113,18 @@ class Scheduler {
   void match_prefix(Sequence& sequence);
   void rematch_prefix(Sequence& sequence);
   void add_decodes(StepPlan& plan, Flight& flight);
+  // Of the sequences that decode, those that may be in the next plan, and how many of them.
+  struct DecodeTurn {
+    std::uint64_t plans_apart = 1;
+    std::int64_t most = 0;
+  };
+  DecodeTurn decode_turn() const;
+  static bool wants_decode(const Sequence& sequence) {
+    return sequence.decoding() && sequence.output_tokens() + sequence.pending < sequence.max_tokens;
+  }
   void add_prefills(StepPlan& plan, Flight& flight, TimePoint now);
+  // Seconds that a step of such stages delays what comes behind it: all of them, as slow as the slowest.
+  double step_seconds(const StepResult& result) const;
   bool has_slot(const Sequence& sequence) const { return sequence.open_on_ranks() || !free_slots_.empty(); }
   void add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std::int64_t count);
   void open_on_ranks(StepPlan& plan, Sequence& sequence);
@@ -158,9 +171,9 @@ class Scheduler {
   PlanNumber next_plan_{1};
   bool preempted_in_plan_ = false;
 
-  TimePoint progress_{};  // when a step ended last, or work came to an idle engine
-  BusyMeter busy_;
-  EngineStats totals_;  // counters and histograms
+  TimePoint progress_{};         // when a step ended last, or work came to an idle engine
+  std::vector<BusyMeter> busy_;  // by stage
+  EngineStats totals_;           // counters and histograms
   std::vector<policy::PrefillCandidate> candidates_;
   std::vector<Sequence*> candidate_sequences_;
 };

@@ -151,12 +151,32 @@ void Scheduler::rematch_prefix(Sequence& sequence) {
     request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
 }
 
+// With several stages a plan with all sequences would wait, at the first stage, for the ids of the one before
+// it. So they are dealt to as many plans as there are stages: a sequence is in one of so many plans in a
+// row, and has its id when its turn comes. Fewer sequences than stages come round faster, unless prompts fill
+// the plans between.
+Scheduler::DecodeTurn Scheduler::decode_turn() const {
+  std::int64_t decoding = 0;
+  bool prompts = false;
+  for (const Sequence* sequence : running_) {
+    decoding += wants_decode(*sequence) ? 1 : 0;
+    prompts |= !sequence->decoding() && sequence->remaining() > 0;
+  }
+  const std::int64_t apart =
+      prompts ? options_.stages : std::clamp<std::int64_t>(decoding, 1, options_.stages);
+  return {static_cast<std::uint64_t>(apart), (decoding + apart - 1) / apart};
+}
+
 void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
+  DecodeTurn turn = decode_turn();
   // By index: preemption takes from the list, always behind or at the sequence at hand, never before it.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    if (!sequence.decoding() || sequence.output_tokens() + sequence.pending >= sequence.max_tokens) continue;
-    if (!has_slot(sequence)) continue;
+    if (!wants_decode(sequence) || !has_slot(sequence)) continue;
+    const bool in_turn =
+        sequence.in_flight == 0 ||
+        (sequence.in_flight < 2 && plan.number.value - sequence.last_plan.value >= turn.plans_apart);
+    if (!in_turn || turn.most == 0) continue;
     bool room = cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant).ok();
     if (!room && preempt_one()) {
       const bool still_running = i < running_.size() && running_[i] == &sequence;
@@ -166,6 +186,7 @@ void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
     if (!room) continue;
     flight.shape.add_decode(sequence.planned + 1);
     add_item(plan, flight, sequence, 0);
+    --turn.most;
   }
 }
 
@@ -186,8 +207,14 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
     candidate_sequences_.push_back(sequence);
   }
   if (candidates_.empty()) return;
-  for (const policy::PrefillShare& share :
-       policy::share_prefill(cost_, flight.shape, candidates_, options_.batch)) {
+  policy::BatchLimits limits = options_.batch;
+  limits.stages = options_.stages;
+  // Streams whose turn comes with the plans behind this one wait for it all the same.
+  limits.streams = flight.shape.decode_rows > 0 ||
+                   (options_.stages > 1 && std::ranges::any_of(running_, [](const Sequence* sequence) {
+                      return wants_decode(*sequence);
+                    }));
+  for (const policy::PrefillShare& share : policy::share_prefill(cost_, flight.shape, candidates_, limits)) {
     Sequence& sequence = *candidate_sequences_[share.candidate];
     // Others have grown, and used the plan's logits, since the limits were taken.
     std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages) - sequence.planned);
@@ -226,6 +253,7 @@ void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std
   item.sample = count == 0 || (sequence.remaining() == 0 && sequence.output_tokens() < sequence.max_tokens);
   if (item.sample) ++sequence.pending;
   ++sequence.in_flight;
+  sequence.last_plan = plan.number;
   flight.items.push_back({&sequence, sequence.planned, item.sample});
   plan.sub_batches.front().items.push_back(std::move(item));
 }

@@ -15,7 +15,10 @@ void Scheduler::apply(StepResult result, TimePoint now) {
   flights_.pop_front();
   progress_ = now;
   ++totals_.steps;
-  busy_.add(now, result.seconds);
+  for (std::size_t stage = 0; stage < std::min(busy_.size(), result.stage_seconds.size()); ++stage) {
+    busy_[stage].add(now, result.stage_seconds[stage]);
+    totals_.stage_seconds[stage] += result.stage_seconds[stage];
+  }
   std::string error = std::move(result.error);
   if (error.empty() && result.number != flight.number)
     error = fmt::format("the rank answered step plan {} where {} was due", result.number.value,
@@ -24,12 +27,12 @@ void Scheduler::apply(StepResult result, TimePoint now) {
     fail_flight(flight, error, now);
     return;
   }
-  if (!flight.items.empty()) {
+  if (const double seconds = step_seconds(result); !flight.items.empty()) {
     log(LogLevel::kDebug, "step.done",
         "plan={} decode={} prefill={} expected_ms={:.1f} high_ms={:.1f} ms={:.1f}", flight.number.value,
         flight.shape.decode_rows, flight.shape.prefill_rows, 1e3 * cost_.predict(flight.shape),
-        1e3 * cost_.predict_high(flight.shape), 1e3 * result.seconds);
-    cost_.observe(flight.shape, result.seconds);
+        1e3 * cost_.predict_high(flight.shape), 1e3 * seconds);
+    cost_.observe(flight.shape, seconds);
   }
   take_prompt_logprobs(result, flight);
   // Samples come in the order of the items; those of items that the rank skipped are missing.
@@ -40,6 +43,11 @@ void Scheduler::apply(StepResult result, TimePoint now) {
       sampled = &result.sampled[next++];
     take_item(item, sampled, now);
   }
+}
+
+double Scheduler::step_seconds(const StepResult& result) const {
+  if (result.stage_seconds.empty()) return 0;
+  return options_.stages * *std::ranges::max_element(result.stage_seconds);
 }
 
 void Scheduler::take_item(const FlightItem& item, const SampledToken* sampled, TimePoint now) {

@@ -49,6 +49,7 @@ struct Sequence {
   std::int64_t planned = 0;
   std::int64_t computed = 0;
   std::int32_t in_flight = 0;  // plans with work of it
+  PlanNumber last_plan{0};     // the last one with work of it
 
   SequenceSlot slot{-1};  // in the ranks' tables, while open there
   kv::PrefixKey key;

@@ -61,8 +61,9 @@ class Layout {
   // (cp, dp) coordinates: each has its own sub-batch in a step plan.
   std::int32_t sub_batches() const { return degrees_.cp * degrees_.dp; }
   std::string to_string() const;  // "tp2 pp1 cp1 dp1"
-  // Plans that the head keeps unanswered: one that runs and one queued, or one for every stage.
-  std::int32_t plans_in_flight() const { return degrees_.pp > 2 ? degrees_.pp : 2; }
+  // Plans that the head keeps unanswered: one for every stage, and one queued so that the first stage need
+  // not wait for the head.
+  std::int32_t plans_in_flight() const { return degrees_.pp + 1; }
 
  private:
   explicit Layout(Degrees degrees) : degrees_(degrees) {}

@@ -135,7 +135,9 @@ struct StepResult {
   std::string error;
   std::vector<SampledToken> sampled;
   std::vector<PromptLogprobs> prompt_logprobs;
-  double seconds = 0;  // wall time of the pass on the rank, for the cost model
+  // Of each stage's pass, by stage: wall time without what it waited for other stages. For the cost model
+  // and the share of time that stages work.
+  std::vector<double> stage_seconds;
 };
 
 }  // namespace shoal

@@ -26,6 +26,8 @@
 #include "kernels/context.h"
 #include "layout/kv_groups.h"
 #include "layout/layout.h"
+#include "layout/stages.h"
+#include "model/costs.h"
 #include "model/description.h"
 #include "parallel/peers.h"
 #include "parallel/shard.h"
@@ -61,9 +63,11 @@ using LayerHook = std::function<void(std::int32_t layer, const Batch& batch)>;
 struct LoadOptions {
   Layout layout = Layout::single();
   std::int32_t rank = 0;
-  // Layers of each stage; empty: balanced by cost (stages_for).
+  // Layers of each stage; empty: balanced by cost.
   std::vector<std::int32_t> stage_layers;
-  kernels::Context context;  // pool, ISA, activations, strict
+  Balance balance = Balance::kMix;
+  std::vector<std::int32_t> tp_split;  // parallel::Place::split
+  kernels::Context context;            // pool, ISA, activations, strict
   // Matrices that the files hold as F32, F16 or BF16 are packed as this type, one of bf16, q8_0 and q4_0,
   // where their rows are whole blocks of it; rows of the embedding table are read as they are. Absent: as in
   // the files.
@@ -71,9 +75,6 @@ struct LoadOptions {
   // Called with done and total bytes of weights while packing.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
-
-// Layers of each stage where nothing else was asked for: even in what they read in decode, the head counted.
-Expected<std::vector<std::int32_t>> stages_for(const ModelDescription& description, std::int32_t stages);
 
 class Model {
  public:
@@ -97,6 +98,11 @@ class Model {
   void set_peers(parallel::Peers& peers);
   // The part of the vocabulary whose logits this rank computes; empty but in the last stage.
   parallel::IndexRange vocabulary() const;
+  // Where the part of each rank of the tensor group ends.
+  const std::vector<std::int64_t>& vocabulary_ends() const;
+  const std::vector<std::int32_t>& stage_layers() const;
+  // Of the whole model, on whatever ranks: what a decoded token reads.
+  const ModelCosts& decode_costs() const;
 
   // pools: one view per KV group. logits: [batch.logit_rows.size(), vocabulary().size()].
   // The tokens' ids and positions must be in range: the head has checked them. With peers, whether the pass

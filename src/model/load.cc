@@ -36,18 +36,19 @@ struct Shards {
   std::vector<std::int32_t> feed_forward_segments;
 };
 
-Expected<Shards> shards_of(const ModelDescription& description, bool output_quantised, std::int32_t ranks,
-                           std::int32_t index) {
+Expected<Shards> shards_of(const ModelDescription& description, bool output_quantised,
+                           parallel::Place place) {
   const AttentionBlock& block = description.layers.front().attention;
   const parallel::HeadCounts heads{block.query_heads, block.kv_heads, block.head_dim};
   const std::int64_t width = description.layers.front().feed_forward.width;
   Shards shards;
-  for (std::int32_t i = 0; i < ranks; ++i) {
-    SHOAL_ASSIGN(attention, parallel::attention_shard(heads, output_quantised, {ranks, i}));
-    SHOAL_ASSIGN(feed_forward, parallel::feed_forward_shard(width, {ranks, i}));
+  for (std::int32_t i = 0; i < place.ranks; ++i) {
+    const parallel::Place other{place.ranks, i, place.split};
+    SHOAL_ASSIGN(attention, parallel::attention_shard(heads, output_quantised, other));
+    SHOAL_ASSIGN(feed_forward, parallel::feed_forward_shard(width, other));
     shards.attention_segments.push_back(static_cast<std::int32_t>(attention.segment_ends.size()));
     shards.feed_forward_segments.push_back(static_cast<std::int32_t>(feed_forward.segment_ends.size()));
-    if (i != index) continue;
+    if (i != place.index) continue;
     shards.attention = std::move(attention);
     shards.feed_forward = std::move(feed_forward);
   }
@@ -131,20 +132,22 @@ Status check_weights(const formats::Checkpoint& checkpoint, std::optional<DType>
                       checkpoint.name(), dtype_name(*weights), block_elements(*weights))};
 }
 
-Status check_stages(const std::vector<std::int32_t>& asked, std::int32_t stages,
-                    const ModelDescription& description) {
-  if (asked.empty()) return {};
+// The layers of each stage: as asked for, where that deals all of them; else balanced.
+Expected<std::vector<std::int32_t>> stages_of(const formats::Checkpoint& checkpoint,
+                                              const LoadOptions& options) {
+  const std::int32_t stages = options.layout.degrees().pp;
+  const ModelCosts costs = balancing_costs(checkpoint, options.weights, options.balance);
+  SHOAL_ASSIGN(balanced, balanced_stages(costs.layers, costs.head, stages));
+  const std::vector<std::int32_t>& asked = options.stage_layers;
+  if (asked.empty()) return balanced;
   const std::int64_t sum = std::accumulate(asked.begin(), asked.end(), std::int64_t{0});
-  const auto layers = static_cast<std::int64_t>(description.layers.size());
+  const auto layers = static_cast<std::int64_t>(costs.layers.size());
   const bool each = std::all_of(asked.begin(), asked.end(), [](std::int32_t n) { return n > 0; });
-  if (each && sum == layers && asked.size() == static_cast<std::size_t>(stages)) return {};
-  SHOAL_ASSIGN(balanced, stages_for(description, stages));
-  return {ErrorCode::kInvalidArgument,
-          fmt::format("--layers {} does not deal the model's {} layers to {} stages; {} would",
-                      fmt::join(asked, ","), layers, stages, fmt::join(balanced, ","))};
+  if (each && sum == layers && asked.size() == static_cast<std::size_t>(stages)) return asked;
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("--layers {} does not deal the model's {} layers to {} stages; {} would",
+                            fmt::join(asked, ","), layers, stages, fmt::join(balanced, ",")));
 }
-
-parallel::Place place_in(const Group& group) { return {group.size(), group.index}; }
 
 std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
   std::uint64_t total = 0;
@@ -153,15 +156,6 @@ std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
 }
 
 }  // namespace
-
-Expected<std::vector<std::int32_t>> stages_for(const ModelDescription& description, std::int32_t stages) {
-  const AttentionBlock& block = description.layers.front().attention;
-  const std::int64_t heads = 2 * block.query_heads + 2 * block.kv_heads;
-  const std::int64_t width = heads * block.head_dim + 3 * description.layers.front().feed_forward.width;
-  // A layer reads hidden x width weights, the head hidden x vocabulary.
-  return balanced_stages(static_cast<std::int32_t>(description.layers.size()), stages,
-                         static_cast<double>(description.vocabulary) / static_cast<double>(width));
-}
 
 Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model, const LoadOptions& options) {
   SHOAL_TRY(parallel::check_degrees(options.layout));
@@ -174,16 +168,14 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   description.parameters = count_parameters(checkpoint);
   description.fingerprint = formats::model_fingerprint(checkpoint, packed, "v1").hex();
   const Group tensor = options.layout.group(GroupKind::kAttentionTensor, options.rank);
-  SHOAL_ASSIGN(shards, shards_of(description, any_output_quantised(checkpoint, options.weights),
-                                 tensor.size(), tensor.index));
-  SHOAL_ASSIGN(balanced, stages_for(description, options.layout.degrees().pp));
-  SHOAL_TRY(check_stages(options.stage_layers, options.layout.degrees().pp, description));
-  const LayerRange stage = layers_of_stage(options.stage_layers.empty() ? balanced : options.stage_layers,
-                                           options.layout.coordinate(options.rank).pp);
+  const parallel::Place place{tensor.size(), tensor.index, options.tp_split};
+  SHOAL_TRY(parallel::check_split(options.tp_split, place.ranks));
+  SHOAL_ASSIGN(shards, shards_of(description, any_output_quantised(checkpoint, options.weights), place));
+  SHOAL_ASSIGN(stage_layers, stages_of(checkpoint, options));
+  const LayerRange stage = layers_of_stage(stage_layers, options.layout.coordinate(options.rank).pp);
   const bool last_stage = stage.end == static_cast<std::int32_t>(description.layers.size());
   const parallel::IndexRange vocabulary =
-      last_stage ? parallel::vocabulary_shard(description.vocabulary, place_in(tensor))
-                 : parallel::IndexRange{};
+      last_stage ? parallel::vocabulary_shard(description.vocabulary, place) : parallel::IndexRange{};
 
   WeightLoader loader(checkpoint, options.weights, options.context, options.progress);
   const auto load_all = [&] { return load_weights(loader, description, shards, stage, vocabulary); };
@@ -198,6 +190,9 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                               checkpoint.table().spelled("token_embd.weight")));
   }
   const std::size_t groups = description.kv_groups.size();
+  std::vector<std::int64_t> vocabulary_ends =
+      parallel::vocabulary_ends(description.vocabulary, place.ranks, options.tp_split);
+  ModelCosts costs = model::decode_costs(checkpoint, options.weights);
   auto impl = std::unique_ptr<Impl>(new Impl{std::move(checkpoint),
                                              std::move(description),
                                              options.context,
@@ -212,7 +207,10 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              {},
                                              nullptr,
                                              {},
-                                             {}});
+                                             {},
+                                             std::move(vocabulary_ends),
+                                             std::move(stage_layers),
+                                             std::move(costs)});
   impl->embedding = impl->checkpoint.tensor("token_embd.weight");
   impl->stage = stage;
   impl->vocabulary = vocabulary;
@@ -226,6 +224,9 @@ const ModelDescription& Model::description() const { return impl_->description; 
 const std::vector<KvGroup>& Model::kv_groups() const { return impl_->description.kv_groups; }
 void Model::set_peers(parallel::Peers& peers) { impl_->peers = &peers; }
 parallel::IndexRange Model::vocabulary() const { return impl_->vocabulary; }
+const std::vector<std::int64_t>& Model::vocabulary_ends() const { return impl_->vocabulary_ends; }
+const std::vector<std::int32_t>& Model::stage_layers() const { return impl_->stage_layers; }
+const ModelCosts& Model::decode_costs() const { return impl_->decode_costs; }
 
 KvLayout Model::pool_layout(KvGroupId group, KvDType dtype) const {
   const KvGroup& of = impl_->description.kv_groups[static_cast<std::size_t>(group.value)];

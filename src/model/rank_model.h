@@ -51,6 +51,9 @@ struct Model::Impl {
   parallel::Peers* peers = nullptr;  // null where the rank is alone
   LayerRange stage;                  // the layers that this rank holds, by index in the model
   parallel::IndexRange vocabulary;   // whose logits it computes
+  std::vector<std::int64_t> vocabulary_ends;
+  std::vector<std::int32_t> stage_layers;
+  ModelCosts decode_costs;
 
   bool first_stage() const { return stage.begin == 0; }
   bool last_stage() const { return stage.end == static_cast<std::int32_t>(description.layers.size()); }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/clock.h"
+
 namespace shoal::parallel {
 namespace {
 
@@ -62,19 +64,39 @@ Expected<float*> Peers::part_scratch(std::int64_t values) {
   return parts_.as<float>();
 }
 
+void Peers::send_on(comm::Purpose purpose, std::int32_t peer, std::span<const std::byte> bytes) {
+  const TimePoint begin = now();
+  attempt([&] { return all_.send(purpose, peer, bytes); });
+  waited_for_stages_ += seconds_between(begin, now());
+}
+
+void Peers::receive_from(comm::Purpose purpose, std::int32_t peer, std::span<std::byte> bytes) {
+  const TimePoint begin = now();
+  attempt([&] { return all_.receive(purpose, peer, bytes); });
+  waited_for_stages_ += seconds_between(begin, now());
+}
+
+std::int32_t Peers::neighbour(std::int32_t stages_away) const {
+  Coordinate there = at_;
+  there.pp += stages_away;
+  return layout_.rank(there);
+}
+
 void Peers::send_hidden(MatrixView<const float> x) {
-  Coordinate next = at_;
-  ++next.pp;
   const auto values = region({const_cast<float*>(x.data), x.rows, x.columns, x.stride});
-  attempt([&] { return all_.send(comm::Purpose::kPp, layout_.rank(next), std::as_bytes(values)); });
+  send_on(comm::Purpose::kPp, neighbour(1), std::as_bytes(values));
 }
 
 void Peers::receive_hidden(MatrixView<float> x) {
-  Coordinate previous = at_;
-  --previous.pp;
-  attempt([&] {
-    return all_.receive(comm::Purpose::kPp, layout_.rank(previous), std::as_writable_bytes(region(x)));
-  });
+  receive_from(comm::Purpose::kPp, neighbour(-1), std::as_writable_bytes(region(x)));
+}
+
+void Peers::send_stage_seconds(std::span<const double> seconds) {
+  send_on(comm::Purpose::kPlan, neighbour(1), std::as_bytes(seconds));
+}
+
+void Peers::receive_stage_seconds(std::span<double> seconds) {
+  receive_from(comm::Purpose::kPlan, neighbour(-1), std::as_writable_bytes(seconds));
 }
 
 void Peers::gather_vocabulary(std::span<const std::int64_t> ends, MatrixView<const float> shard,
@@ -112,12 +134,12 @@ void Peers::send_ids(std::span<const TokenId> ids) {
   to.pp = 0;
   for (to.tp = 0; to.tp < layout_.degrees().tp; ++to.tp) {
     if (const std::int32_t peer = layout_.rank(to); peer != rank_)
-      attempt([&] { return all_.send(comm::Purpose::kSample, peer, std::as_bytes(ids)); });
+      send_on(comm::Purpose::kSample, peer, std::as_bytes(ids));
   }
 }
 
 void Peers::receive_ids(std::span<TokenId> ids) {
-  attempt([&] { return all_.receive(comm::Purpose::kSample, sampling_rank(), std::as_writable_bytes(ids)); });
+  receive_from(comm::Purpose::kSample, sampling_rank(), std::as_writable_bytes(ids));
 }
 
 Status check_degrees(const Layout& layout) {

@@ -33,6 +33,8 @@ class Peers {
 
   const Layout& layout() const { return layout_; }
   std::int32_t rank() const { return rank_; }
+  std::int32_t stage() const { return at_.pp; }
+  std::int32_t tensor_index() const { return at_.tp; }
   bool first_stage() const { return at_.pp == 0; }
   bool last_stage() const { return at_.pp + 1 == layout_.degrees().pp; }
   // The rank that samples for this (cp, dp) coordinate: tp 0 of the last stage.
@@ -56,6 +58,11 @@ class Peers {
   // The residual stream, f32, to the same coordinate of the next stage, or from that of the one before.
   void send_hidden(MatrixView<const float> x);
   void receive_hidden(MatrixView<float> x);
+  // Seconds that the stages so far took for a pass, behind its residual stream: to and from the same ranks.
+  void send_stage_seconds(std::span<const double> seconds);
+  void receive_stage_seconds(std::span<double> seconds);
+  // Seconds that this rank has waited for ranks of other stages so far.
+  double waited_for_stages() const { return waited_for_stages_; }
 
   // shard: [rows, this rank's vocabulary]; ends: where each rank's part of the vocabulary ends. On tp 0 fills
   // whole: [rows, vocabulary]; elsewhere whole is not used.
@@ -73,6 +80,10 @@ class Peers {
     if (status_.ok()) status_ = f();
   }
   std::span<float> region(MatrixView<float> y) const;
+  // Between stages: what it takes is time in which this one does not work.
+  void send_on(comm::Purpose purpose, std::int32_t peer, std::span<const std::byte> bytes);
+  void receive_from(comm::Purpose purpose, std::int32_t peer, std::span<std::byte> bytes);
+  std::int32_t neighbour(std::int32_t stages_away) const;
 
   comm::Carrier& carrier_;
   Layout layout_;
@@ -83,6 +94,7 @@ class Peers {
   Status status_;
   Buffer parts_;
   std::vector<float> gathered_;
+  double waited_for_stages_ = 0;
 };
 
 // Fails with kUnsupported, naming the first degree that this build cannot serve.

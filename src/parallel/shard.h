@@ -6,11 +6,13 @@
 //      the model's segments in order, so partial sums add up the same way in every layout.
 //   2. A rank holds every KV head its queries read; a KV head may be on several ranks.
 //   3. With one rank the shard is the whole.
-// Errors: kInvalidArgument where a degree is above the number of segments, naming the nearest that works.
+// Errors: kInvalidArgument where a degree is above the number of segments, or asked-for shares fall between
+//   two borders of the attention's segments, naming the nearest that works.
 
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/expected.h"
@@ -31,7 +33,13 @@ struct IndexRange {
 struct Place {
   std::int32_t ranks = 1;
   std::int32_t index = 0;
+  // Shares of the ranks, at least 1 each; empty: all alike. Query heads are dealt exactly so, what has finer
+  // borders (feed-forward columns, vocabulary) as nearly as those allow.
+  std::span<const std::int32_t> split = {};
 };
+
+// Fails with kInvalidArgument where a split is not one share of at least 1 for each rank.
+Status check_split(std::span<const std::int32_t> split, std::int32_t ranks);
 
 struct HeadCounts {
   std::int32_t query = 0;
@@ -64,5 +72,8 @@ Expected<FeedForwardShard> feed_forward_shard(std::int64_t width, Place place);
 // Rows of the embedding and of the LM head: whole vocabulary segments (kernels/sampling_math.h). Empty for
 // the last ranks where there are fewer segments than ranks.
 IndexRange vocabulary_shard(std::int64_t vocabulary, Place place);
+// Where every rank's part of the vocabulary ends.
+std::vector<std::int64_t> vocabulary_ends(std::int64_t vocabulary, std::int32_t ranks,
+                                          std::span<const std::int32_t> split);
 
 }  // namespace shoal::parallel

@@ -34,6 +34,8 @@ struct PrefillCandidate {
 
 struct BatchLimits {
   double token_gap = 0.2;        // seconds between two tokens of a stream
+  bool streams = false;          // whether one waits for this step, with rows in it or behind it
+  std::int32_t stages = 1;       // of the pipeline
   std::int32_t fixed_chunk = 0;  // tokens of prefill per step, at most max_rows; 0: by time
   std::int32_t max_rows = 1024;  // prefill tokens of one step: bounds the activations' memory
 };
@@ -42,6 +44,10 @@ struct PrefillShare {
   std::size_t candidate = 0;
   std::int64_t tokens = 0;
 };
+
+// Most prefill tokens of a step where `waiting` of them wait in all: while the first chunk passes the first
+// stage, and the last one the last, the other stages have nothing to do.
+std::int32_t pipelined_rows(std::int64_t waiting, const BatchLimits& limits);
 
 // decode: the step's decode rows. Least remaining work first, in predicted seconds; every second of waiting
 // counts as a second of work less, so that no prompt starves.

@@ -64,7 +64,7 @@ nlohmann::ordered_json server_info(const Worker& worker) {
   info["requests_failed_total"] = stats.requests_failed;
   info["preemptions_total"] = stats.preemptions;
   info["seconds_since_progress"] = stats.seconds_since_progress;
-  info["busy_ratio"] = stats.busy_ratio;
+  info["stage_busy_ratio"] = stats.stage_busy;
   info["histograms"]["bounds_seconds"] = engine::Histogram::kBounds;
   const engine::EngineHistograms& histograms = stats.histograms;
   for (const auto& [name, histogram] : {std::pair{"queue_time", &histograms.queue_time},

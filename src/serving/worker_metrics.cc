@@ -59,8 +59,10 @@ std::string metrics_text(const Worker& worker) {
   out.sample({{"result", "failed"}}, static_cast<double>(stats.requests_failed));
   one(out, "shoal_num_preemptions_total", "Sequences that lost their pages and were recomputed",
       MetricType::kCounter, static_cast<double>(stats.preemptions));
-  one(out, "shoal_stage_busy_ratio", "Share of the last 10 s that forward passes took", MetricType::kGauge,
-      stats.busy_ratio);
+  out.family("shoal_stage_busy_ratio", "Share of the last 10 s in which a pipeline stage computed",
+             MetricType::kGauge);
+  for (std::size_t stage = 0; stage < stats.stage_busy.size(); ++stage)
+    out.sample({{"stage", std::to_string(stage)}}, stats.stage_busy[stage]);
   histogram(out, "shoal_request_queue_time_seconds", "Arrival to admission", stats.histograms.queue_time);
   histogram(out, "shoal_request_prefill_time_seconds", "Admission to first token",
             stats.histograms.prefill_time);

@@ -14,6 +14,7 @@ constexpr auto kAssign = [](auto& io, auto& assign) {
   fields(io, assign.rank, degrees.tp, degrees.pp, degrees.cp, degrees.dp, degrees.ep, assign.epoch);
   fields(io, assign.model, assign.kv_dtype, assign.activations, assign.weights, assign.strict);
   fields(io, assign.threads, assign.max_slots, assign.spin, assign.stage_layers);
+  fields(io, assign.tp_split, assign.balance);
 };
 
 constexpr auto kLoaded = [](auto& io, auto& loaded) {

@@ -58,7 +58,9 @@ struct Assign {
   std::int32_t threads = 0;  // 0: those it has
   std::int32_t max_slots = 0;
   bool spin = false;                       // the host has a core for every thread of its ranks
-  std::vector<std::int32_t> stage_layers;  // of each stage
+  std::vector<std::int32_t> stage_layers;  // of each stage; empty: by balance
+  std::vector<std::int32_t> tp_split;      // shares of the tensor ranks; empty: even
+  std::string balance;                     // "prefill", "decode", "mix"
 };
 
 struct Loaded {

@@ -55,7 +55,7 @@ constexpr auto kResult = [](auto& io, auto& result) {
     fields(io, scored.sequence, scored.position, scored.id, scored.logprob);
     top(scored.top);
   });
-  field(io, result.seconds);
+  field(io, result.stage_seconds);
 };
 
 }  // namespace

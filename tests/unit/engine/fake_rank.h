@@ -100,9 +100,13 @@ class FakeRank {
     }
     rows_computed_ = 0;
     for (const WorkItem& item : plan.sub_batches.front().items) work(item, result);
-    result.seconds = 1e-3 * static_cast<double>(rows_computed_) + 1e-4;
+    seconds = 1e-3 * static_cast<double>(rows_computed_) + 1e-4;
+    result.stage_seconds.assign(static_cast<std::size_t>(stages), seconds);
     return result;
   }
+
+  std::int32_t stages = 1;
+  double seconds = 0;  // of the last plan
 
   std::int64_t rows_computed() const { return rows_computed_; }
   std::int32_t open_sequences() const {

@@ -38,6 +38,7 @@ class SchedulerRig {
     std::int32_t max_sequences = 8;
     std::int32_t fixed_chunk = 0;
     std::int32_t vocabulary = 64;
+    std::int32_t stages = 1;
   };
 
   explicit SchedulerRig(Options options) : options_(options) {
@@ -52,8 +53,11 @@ class SchedulerRig {
     scheduler_options.context = std::min(options.context, options.pages * kPageTokens);
     scheduler_options.max_sequences = options.max_sequences;
     scheduler_options.batch.fixed_chunk = options.fixed_chunk;
+    scheduler_options.stages = options.stages;
+    scheduler_options.plans_in_flight = static_cast<std::size_t>(options.stages) + 1;
     scheduler.emplace(scheduler_options, std::make_shared<FakeTokenizer>(options.vocabulary));
     rank.emplace(model, scheduler_options.kv_pages, sequence_slots(options.max_sequences));
+    rank->stages = options.stages;
   }
 
   std::uint64_t submit(GenerateRequest request) {
@@ -70,13 +74,13 @@ class SchedulerRig {
   // Composes what may be composed, then answers the oldest plan. False where nothing was in flight.
   bool step() {
     while (auto plan = scheduler->compose(time)) plans.push_back(*std::move(plan));
-    EXPECT_LE(plans.size(), 2U);
+    EXPECT_LE(plans.size(), static_cast<std::size_t>(options_.stages) + 1);
     if (plans.empty()) return false;
     const StepPlan plan = std::move(plans.front());
     plans.pop_front();
     if (on_plan) on_plan(plan);
     StepResult result = rank->run(plan);
-    time += std::chrono::duration_cast<Clock::duration>(Seconds(result.seconds));
+    time += std::chrono::duration_cast<Clock::duration>(Seconds(rank->seconds));
     if (fail_next) {
       result.error = *std::move(fail_next);
       fail_next.reset();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "core/log.h"
 #include "scheduler_rig.h"
@@ -73,6 +74,53 @@ TEST_F(SchedulerTest, KeepsTwoPlansInFlight) {
     most = std::max(most, rig.plans.size() + 1);
   }
   EXPECT_EQ(most, 2U);
+  rig.run();
+}
+
+// Eight sequences on two stages are two plans of four that take turns: neither stage waits for an id.
+TEST_F(SchedulerTest, StagesWorkOnPlansOfDifferentSequences) {
+  SchedulerRig rig({.pages = 128, .stages = 2});
+  std::vector<std::uint64_t> ids;
+  for (TokenId seed = 1; seed <= 8; ++seed) ids.push_back(rig.submit(request_of(prompt_of(40, seed), 60)));
+  std::vector<std::set<std::int32_t>> plans;
+  rig.on_plan = [&](const StepPlan& plan) {
+    std::set<std::int32_t> sequences;
+    for (const WorkItem& item : plan.sub_batches.front().items) {
+      if (item.tokens.empty()) sequences.insert(item.sequence.value);
+    }
+    plans.push_back(std::move(sequences));
+  };
+  for (int i = 0; i < 60; ++i) rig.step();
+  for (std::size_t i = plans.size() - 20; i < plans.size(); ++i) {
+    EXPECT_EQ(plans[i].size(), 4U) << "plan " << i;
+    for (const std::int32_t sequence : plans[i]) EXPECT_FALSE(plans[i - 1].contains(sequence));
+  }
+  rig.run();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto request = request_of(prompt_of(40, static_cast<TokenId>(i + 1)), 60);
+    EXPECT_EQ(rig.received[ids[i]].ids.at(0), expected(rig, request));
+  }
+}
+
+// A stream beside a prompt leaves every second plan to the prompt's chunks; alone it is in each.
+TEST_F(SchedulerTest, ChunksFillThePlansBetweenAStreamsTurns) {
+  SchedulerRig rig({.pages = 128, .fixed_chunk = 16, .stages = 2});
+  rig.submit(request_of(prompt_of(10), 100));
+  for (int i = 0; i < 6; ++i) rig.step();
+  rig.submit(request_of(prompt_of(400, 5), 1));
+  for (int i = 0; i < 4; ++i) rig.step();
+  std::vector<bool> streams, chunks;
+  rig.on_plan = [&](const StepPlan& plan) {
+    bool stream = false, chunk = false;
+    for (const WorkItem& item : plan.sub_batches.front().items) (item.tokens.empty() ? stream : chunk) = true;
+    streams.push_back(stream);
+    chunks.push_back(chunk);
+  };
+  for (int i = 0; i < 10; ++i) rig.step();
+  for (std::size_t i = 1; i < streams.size(); ++i) {
+    EXPECT_TRUE(chunks[i]);
+    EXPECT_NE(streams[i], streams[i - 1]);
+  }
   rig.run();
 }
 
@@ -471,7 +519,8 @@ TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
                       .pages = static_cast<std::int32_t>(10 + random() % 30),
                       .context = 300,
                       .max_sequences = static_cast<std::int32_t>(1 + random() % 10),
-                      .fixed_chunk = static_cast<std::int32_t>(random() % 3 == 0 ? 1 + random() % 50 : 0)});
+                      .fixed_chunk = static_cast<std::int32_t>(random() % 3 == 0 ? 1 + random() % 50 : 0),
+                      .stages = static_cast<std::int32_t>(1 + seed % 3)});
     struct Sent {
       GenerateRequest request;
       bool disturbed = false;

@@ -64,9 +64,7 @@ class RankThread {
     }
     model_ = std::move(*loaded);
     model_->set_peers(peers_);
-    for (std::int32_t tp = 0; tp < layout.degrees().tp; ++tp)
-      ends_.push_back(
-          parallel::vocabulary_shard(model_->description().vocabulary, {layout.degrees().tp, tp}).end);
+    ends_ = model_->vocabulary_ends();
   }
 
   void run(const std::vector<TokenId>& tokens, std::size_t chunk, KvDType kv, std::vector<float>& out) {

@@ -92,6 +92,30 @@ TEST(AttentionShard, RefusesHeadsThatCannotBeShared) {
   EXPECT_FALSE(attention_shard({0, 0, 64}, true, {1, 0}).ok());
 }
 
+TEST(AttentionShard, WeightedRanksGetTheirShares) {
+  const std::vector<std::int32_t> split = {3, 1};
+  // 32 heads in 16 segments of two.
+  EXPECT_EQ(attention_shard({32, 8, 64}, true, {2, 0, split})->query_heads, (IndexRange{0, 24}));
+  EXPECT_EQ(attention_shard({32, 8, 64}, true, {2, 1, split})->query_heads, (IndexRange{24, 32}));
+  EXPECT_EQ(attention_shard({32, 8, 64}, true, {2, 1, split})->kv_heads, (IndexRange{6, 8}));
+  EXPECT_EQ(feed_forward_shard(8192, {2, 0, split})->columns, (IndexRange{0, 6144}));
+  EXPECT_EQ(vocabulary_shard(128256, {2, 0, split}), (IndexRange{0, 95 * 1024}));
+}
+
+TEST(AttentionShard, SharesBetweenTwoBordersAreRefusedWithTheNearest) {
+  const std::vector<std::int32_t> split = {3, 1};
+  EXPECT_EQ(attention_shard({9, 3, 64}, true, {2, 0, split}).error().message(),
+            "--tp-split 3,1: the attention output has 9 parts, which cannot be dealt so; the nearest is 7,2");
+  const std::vector<std::int32_t> lopsided = {100, 1, 1};
+  EXPECT_EQ(attention_shard({9, 3, 64}, true, {3, 0, lopsided}).error().message(),
+            "--tp-split 100,1,1: the attention output has 9 parts, which cannot be dealt so; the nearest is "
+            "7,1,1");
+  const std::vector<std::int32_t> exact = {7, 2};
+  EXPECT_EQ(attention_shard({9, 3, 64}, true, {2, 1, exact})->query_heads, (IndexRange{7, 9}));
+  EXPECT_EQ(check_split(split, 3).message(), "--tp-split 3,1: with --tp 3 it takes 3 shares of at least 1");
+  EXPECT_TRUE(check_split({}, 3).ok());
+}
+
 TEST(FeedForwardShard, RanksHoldTheModelsSegmentsInOrderAtEveryDegree) {
   for (const std::int64_t width : {172, 1536, 8192, 14336, 11008, 32}) {
     const Ends whole = feed_forward_segments(width);

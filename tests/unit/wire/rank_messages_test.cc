@@ -37,7 +37,7 @@ StepResult full_result() {
   result.error = "no memory";
   result.sampled = {{SequenceSlot(2), 17, -0.5F, {{17, -0.5F}, {3, -2}}}, {SequenceSlot(3), 1, 0, {}}};
   result.prompt_logprobs = {{SequenceSlot(2), 4, 8, -1, {{8, -1}}}};
-  result.seconds = 0.25;
+  result.stage_seconds = {0.25, 0.5};
   return result;
 }
 
@@ -95,8 +95,13 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(join_back->rank, 2);
   EXPECT_EQ(join_back->pid, 77);
 
-  const Assign assign{
-      3, {.tp = 2, .pp = 2}, Epoch(9), "m.gguf", "bf16", "auto", "q8_0", true, 4, 128, true, {10, 6}};
+  const Assign assign{3,        {.tp = 2, .pp = 2},
+                      Epoch(9), "m.gguf",
+                      "bf16",   "auto",
+                      "q8_0",   true,
+                      4,        128,
+                      true,     {10, 6},
+                      {3, 1},   "decode"};
   const auto assign_back = decode_assign(encode(assign));
   ASSERT_TRUE(assign_back.ok());
   EXPECT_EQ(assign_back->degrees.pp, 2);
@@ -104,6 +109,8 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(assign_back->weights, "q8_0");
   EXPECT_TRUE(assign_back->strict);
   EXPECT_EQ(assign_back->stage_layers, (std::vector<std::int32_t>{10, 6}));
+  EXPECT_EQ(assign_back->tp_split, (std::vector<std::int32_t>{3, 1}));
+  EXPECT_EQ(assign_back->balance, "decode");
 
   const auto loaded = decode_loaded(encode(Loaded{"f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 2}));
   ASSERT_TRUE(loaded.ok());

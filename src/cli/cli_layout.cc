@@ -1,0 +1,45 @@
+#include "cli/cli_layout.h"
+
+#include <CLI/CLI.hpp>
+
+namespace shoal::cli {
+
+void LayoutFlags::apply_to(engine::EngineOptions& options) const {
+  options.degrees = degrees;
+  options.stage_layers = stage_layers;
+  options.tp_split = tp_split;
+  options.balance = *balance_from_name(balance);
+}
+
+void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
+  command
+      .add_option("--tp", flags.degrees.tp, "Tensor parallelism: ranks that share every layer of the model")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--pp", flags.degrees.pp,
+                  "Pipeline parallelism: stages that hold the layers one after the other")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  auto* split = command
+                    .add_option("--tp-split", flags.tp_split,
+                                "Shares of the ranks of --tp, as 3,1; default: as even as the model allows")
+                    ->delimiter(',')
+                    ->check(CLI::Range(1, 65535));
+  split->type_name("N,N,...");
+  auto* layers = command
+                     .add_option("--layers", flags.stage_layers,
+                                 "Layers of each stage of --pp, as 12,18; default: by --balance")
+                     ->delimiter(',')
+                     ->check(CLI::Range(1, 65535));
+  layers->type_name("N,N,...");
+  command
+      .add_option("--balance", flags.balance,
+                  "What the stages' layers are balanced for: prefill (the head counts once a prompt), decode "
+                  "(once a token) or mix")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"prefill", "decode", "mix"}))
+      ->excludes(layers);
+}
+
+}  // namespace shoal::cli

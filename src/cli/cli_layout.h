@@ -1,0 +1,32 @@
+// The flags that say how ranks share a model, as every command that starts ranks takes them.
+//
+// Thread-safety: values.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "layout/layout.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shoal::cli {
+
+struct LayoutFlags {
+  Degrees degrees;
+  std::vector<std::int32_t> stage_layers;
+  std::vector<std::int32_t> tp_split;
+  std::string balance = "mix";
+
+  bool one_rank() const { return degrees.tp * degrees.pp == 1; }
+  void apply_to(engine::EngineOptions& options) const;
+};
+
+// --tp, --pp, --layers, --tp-split, --balance.
+void add_layout_flags(CLI::App& command, LayoutFlags& flags);
+
+}  // namespace shoal::cli
