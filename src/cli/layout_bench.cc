@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/cli_report.h"
@@ -108,12 +109,13 @@ class LayoutRuns {
   Status submit_all(std::int32_t max_tokens, Gathered& gathered) {
     for (std::int32_t s = 0; s < bench_.batch; ++s)
       SHOAL_TRY(engine_.submit(request(s, max_tokens), gathered.sink()).status());
+    finished_ += static_cast<std::uint64_t>(bench_.batch);
     return gathered.wait(bench_.batch);
   }
 
   Status measure_prefill(Phase& phase) {
     Gathered gathered;
-    const std::vector<double> before = engine_.stats().stage_seconds;
+    const std::vector<double> before = settled().stage_seconds;
     const TimePoint begin = now();
     SHOAL_TRY(submit_all(1, gathered));
     const double seconds = seconds_between(begin, gathered.last_first());
@@ -125,7 +127,7 @@ class LayoutRuns {
   // From the moment when all sequences decode; the little before it counts into the stages' share alone.
   Status measure_decode(Phase& phase) {
     Gathered gathered;
-    const std::vector<double> before = engine_.stats().stage_seconds;
+    const std::vector<double> before = settled().stage_seconds;
     const TimePoint begin = now();
     SHOAL_TRY(submit_all(bench_.generate + 1, gathered));
     phase.tokens_per_s = static_cast<double>(gathered.tokens_after_first()) /
@@ -134,8 +136,18 @@ class LayoutRuns {
     return {};
   }
 
+  // Once what the last plan took is among the figures: they follow a request's last event.
+  engine::EngineStats settled() const {
+    const TimePoint deadline = now() + std::chrono::seconds(1);
+    for (;;) {
+      engine::EngineStats stats = engine_.stats();
+      if (stats.requests_finished >= finished_ || now() >= deadline) return stats;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
   std::vector<double> busy(const std::vector<double>& before, double seconds) const {
-    std::vector<double> shares = engine_.stats().stage_seconds;
+    std::vector<double> shares = settled().stage_seconds;
     for (std::size_t stage = 0; stage < shares.size(); ++stage)
       shares[stage] = (shares[stage] - before[stage]) / seconds;
     return shares;
@@ -143,6 +155,7 @@ class LayoutRuns {
 
   engine::Engine& engine_;
   const LayoutBench& bench_;
+  std::uint64_t finished_ = 0;  // requests so far
 };
 
 Expected<std::unique_ptr<engine::Engine>> start_engine(const LayoutBench& bench) {
@@ -164,7 +177,7 @@ Expected<std::unique_ptr<engine::Engine>> start_engine(const LayoutBench& bench)
   return engine::Engine::start(std::move(options));
 }
 
-Expected<kernels::Ceilings> ceilings(const LayoutBench& bench, int threads) {
+Expected<kernels::Ceilings> ceilings_of(int threads) {
   ThreadPool pool({.threads = threads});
   SHOAL_ASSIGN(isa, kernels::chosen_isa());
   return kernels::measure_ceilings({.pool = &pool, .isa = isa});
@@ -240,6 +253,7 @@ void print_text(const LayoutBench& bench, const Report& report) {
 }  // namespace
 
 int run_layout_bench(const LayoutBench& bench) {
+  set_log_level(LogLevel::kWarn);
   auto engine = start_engine(bench);
   if (!engine.ok()) return complain("bench engine", engine.error());
   LayoutRuns runs(**engine, bench);
@@ -249,14 +263,14 @@ int run_layout_bench(const LayoutBench& bench) {
   const int threads = std::min(report.threads * degrees.tp * degrees.pp, usable_cores());
   // Warms caches, scratch and pages.
   if (auto warm = runs.measure(); !warm.ok()) return complain("bench engine", warm.error());
-  auto before = ceilings(bench, threads);
+  auto before = ceilings_of(threads);
   if (!before.ok()) return complain("bench engine", before.error());
   for (std::int32_t i = 0; i < bench.repeat; ++i) {
     auto run = runs.measure();
     if (!run.ok()) return complain("bench engine", run.error());
     report.runs.push_back(*std::move(run));
   }
-  auto after = ceilings(bench, threads);
+  auto after = ceilings_of(threads);
   if (!after.ok()) return complain("bench engine", after.error());
   report.before = *std::move(before);
   report.after = *std::move(after);
