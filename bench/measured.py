@@ -1,6 +1,8 @@
 """What the benches of this folder share: medians with their spread, a process's resident memory, the peer's programs."""
+import json
 import statistics
 import subprocess
+import sys
 from pathlib import Path
 
 
@@ -25,3 +27,18 @@ def llamacpp(variant="native"):
     """The folder of the peer's programs, built first where it is not there yet."""
     built = subprocess.run([Path(__file__).parent / "build_llamacpp", variant], stdout=subprocess.PIPE, text=True, check=True)
     return Path(built.stdout.strip().splitlines()[-1])
+
+
+def run_json(command, lines=False, **options):
+    """What a program prints, read as JSON: one value, or with `lines` one for each line that is an object."""
+    run = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if run.returncode != 0:
+        sys.exit(f"{Path(command[0]).name} failed:\n{run.stderr[-2000:]}")
+    if lines:
+        return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    return json.loads(run.stdout)
+
+
+def drift(before, after):
+    """The largest change of a ceiling, as a part of it."""
+    return max(abs(after[name] - before[name]) / before[name] for name in before)

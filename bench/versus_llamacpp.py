@@ -15,24 +15,14 @@ after each pair; a pair during which it changed by more than a tenth is measured
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
-from measured import llamacpp, spread
+from measured import drift, llamacpp, run_json, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_DRIFT = 0.1
 MOST_TRIES = 4  # of one pair, on a machine that does not come to rest
-
-
-def run_json(command, lines=False, **options):
-    run = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
-    if run.returncode != 0:
-        sys.exit(f"{Path(command[0]).name} failed:\n{run.stderr[-2000:]}")
-    if lines:
-        return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
-    return json.loads(run.stdout)
 
 
 def isa_environment(variant):
@@ -42,10 +32,6 @@ def isa_environment(variant):
 def ceilings(args):
     report = run_json([args.binary, "bench", "machine", "--threads", args.threads, "--json"], env=isa_environment(args.variant))
     return {name: figure["together"] for name, figure in report["ceilings"].items()}, report["machine"]
-
-
-def drift(before, after):
-    return max(abs(after[name] - before[name]) / before[name] for name in before)
 
 
 def ours(args):

@@ -34,10 +34,14 @@ struct WeightSource {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t stride = 0;
+  // Of `columns`, in the block that `data` begins with: a multiple of 32, where a wider block is cut.
+  std::int64_t first_column = 0;
   // The type they are converted to while packing (quantise.h); absent: packed_type(type).
   std::optional<DType> pack_as = std::nullopt;
 
   DType target() const;
+  // Bytes of a row from `data` to the end of the block that holds its last column.
+  std::int64_t bytes_per_row() const;
 };
 
 // Hands packing the rows of its sources piece by piece, where they do not lie in memory.

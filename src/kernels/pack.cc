@@ -25,24 +25,29 @@ Status check_sources(std::span<const WeightSource> stacked, std::span<const std:
                   fmt::format("weights of type {} have no matrix kernel", dtype_name(target)));
   }
   // The widest real matrices have 2^15 to 2^17 inputs; 2^24 keeps offsets inside a block in 32 bits.
-  if (first.columns <= 0 || first.columns > (1 << 24) || first.columns % block_elements(target) != 0) {
+  // Wider blocks are taken apart into steps, which is where they may be cut.
+  const std::int64_t grain = std::min(block_elements(target), kStepInputs);
+  if (first.columns <= 0 || first.columns > (1 << 24) || first.columns % grain != 0) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("{} weights cannot have {} columns", dtype_name(target), first.columns));
   }
   std::int64_t rows = 0;
   bool quantised = is_quantised(target);
   for (const WeightSource& source : stacked) {
-    if (source.target() != target || source.columns != first.columns) {
+    if (source.target() != target || source.columns != first.columns ||
+        source.first_column != first.first_column) {
       return Status(ErrorCode::kInvalidArgument, "stacked weights must share their type and columns");
     }
-    if (!can_convert(source.type, target) || source.columns % block_elements(source.type) != 0) {
+    const std::int64_t source_grain = std::min(block_elements(source.type), kStepInputs);
+    if (!can_convert(source.type, target) || source.columns % source_grain != 0 || source.first_column < 0 ||
+        source.first_column % source_grain != 0 || source.first_column >= block_elements(source.type)) {
       return Status(ErrorCode::kUnsupported,
                     fmt::format("{} weights of {} columns cannot become {}", dtype_name(source.type),
                                 source.columns, dtype_name(target)));
     }
     quantised = quantised || is_quantised(source.type);
     if (source.rows <= 0 || source.rows > std::numeric_limits<std::int32_t>::max() ||
-        source.data == nullptr || source.stride < row_bytes(source.type, source.columns)) {
+        source.data == nullptr || source.stride < source.bytes_per_row()) {
       return Status(ErrorCode::kInvalidArgument,
                     fmt::format("a weight source of {} rows with stride {} holds no {} matrix of {} columns",
                                 source.rows, source.stride, dtype_name(source.type), source.columns));
@@ -68,7 +73,8 @@ Status check_sources(std::span<const WeightSource> stacked, std::span<const std:
   return {};
 }
 
-void lay_out(Impl& m, std::span<const std::int64_t> segment_ends) {
+// first_column: of the matrix, in its first block.
+void lay_out(Impl& m, std::span<const std::int64_t> segment_ends, std::int64_t first_column) {
   std::int64_t begin = 0;
   for (const std::int64_t end : segment_ends) {
     m.segments.push_back({begin, end, m.steps});
@@ -76,7 +82,8 @@ void lay_out(Impl& m, std::span<const std::int64_t> segment_ends) {
     const std::int64_t grain = std::max<std::int64_t>(block_elements(m.type), kStepInputs);
     const bool cut_at_blocks = header_bytes(m.type) > 0;
     for (std::int64_t k = begin; k < end;) {
-      const std::int64_t run_end = cut_at_blocks ? std::min(end, (k / grain + 1) * grain) : end;
+      const std::int64_t block_end = ((first_column + k) / grain + 1) * grain - first_column;
+      const std::int64_t run_end = cut_at_blocks ? std::min(end, block_end) : end;
       m.runs.push_back(
           {static_cast<std::int32_t>((run_end - k + kStepInputs - 1) / kStepInputs), run_end == end});
       k = run_end;
@@ -160,15 +167,16 @@ void write_quantised_step(DType type, const WeightBlock& block, std::int64_t col
 struct Row {
   const std::byte* data = nullptr;
   DType type = DType::kF32;
+  std::int64_t first_column = 0;  // what is column 0 here
 };
 
 // n: inputs of this step, below 32 at the end of a segment.
 void write_plain_step(DType type, Row row, std::int64_t k, std::int64_t n, std::int64_t column, Byte* step) {
   const std::int64_t element = payload_bits(type) / 8;
   std::byte converted[4 * kStepInputs];
-  const std::byte* values = row.data + k * element;
+  const std::byte* values = row.data + (row.first_column + k) * element;
   if (row.type != type) {
-    convert_values(row.type, type, row.data, k, n, converted);
+    convert_values(row.type, type, row.data, row.first_column + k, n, converted);
     values = converted;
   }
   std::int64_t i = 0;
@@ -192,7 +200,8 @@ void pack_block(const Impl& m, std::span<const Row> rows, Isa isa, Byte* out) {
       const Run& run = m.runs[run_index++];
       if (header_bytes(m.type) > 0) {
         for (std::size_t c = 0; c < rows.size(); ++c) {
-          write_header(m.type, convert_block(rows[c].type, m.type, rows[c].data, k, isa),
+          write_header(m.type,
+                       convert_block(rows[c].type, m.type, rows[c].data, rows[c].first_column + k, isa),
                        static_cast<std::int64_t>(c), out);
         }
         out += header_bytes(m.type);
@@ -201,8 +210,9 @@ void pack_block(const Impl& m, std::span<const Row> rows, Isa isa, Byte* out) {
         for (std::size_t c = 0; c < rows.size(); ++c) {
           const auto column = static_cast<std::int64_t>(c);
           if (quantised) {
-            write_quantised_step(m.type, convert_block(rows[c].type, m.type, rows[c].data, k, isa), column,
-                                 out);
+            write_quantised_step(
+                m.type, convert_block(rows[c].type, m.type, rows[c].data, rows[c].first_column + k, isa),
+                column, out);
           } else {
             write_plain_step(m.type, rows[c], k, std::min(kStepInputs, segment.end - k), column, out);
           }
@@ -240,7 +250,7 @@ StackedRow find_row(std::span<const WeightSource> stacked, std::int64_t row) {
 void pack_in_memory(Impl& m, std::span<const WeightSource> stacked, PairRange share, Isa isa) {
   pack_blocks(m, 2 * share.begin, 2 * share.end, isa, [&](std::int64_t r) {
     const StackedRow at = find_row(stacked, r);
-    return Row{at.source->data + at.row * at.source->stride, at.source->type};
+    return Row{at.source->data + at.row * at.source->stride, at.source->type, at.source->first_column};
   });
 }
 
@@ -250,10 +260,11 @@ Status pack_from(WeightFeed& feed, Impl& m, std::span<const WeightSource> stacke
     if (!piece) return {};
     const WeightSource& source = *find_row(stacked, piece->first_row).source;
     const std::int64_t end = piece->first_row + piece->rows;
-    pack_blocks(m, piece->first_row / kBlockColumns, (end + kBlockColumns - 1) / kBlockColumns, isa,
-                [&](std::int64_t r) {
-                  return Row{piece->data + (r - piece->first_row) * source.stride, source.type};
-                });
+    pack_blocks(
+        m, piece->first_row / kBlockColumns, (end + kBlockColumns - 1) / kBlockColumns, isa,
+        [&](std::int64_t r) {
+          return Row{piece->data + (r - piece->first_row) * source.stride, source.type, source.first_column};
+        });
     feed.done(*piece);
   }
 }
@@ -270,7 +281,7 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
   m.columns = stacked.front().columns;
   for (const WeightSource& source : stacked) m.rows += source.rows;
   m.pairs = (m.rows + kPairColumns - 1) / kPairColumns;
-  lay_out(m, segment_ends);
+  lay_out(m, segment_ends, stacked.front().first_column);
   SHOAL_ASSIGN(data,
                Buffer::allocate(m.block_bytes * 2 * static_cast<std::size_t>(m.pairs), "packed weights"));
   m.data = std::move(data);
@@ -291,6 +302,11 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
   }
   for (const Status& status : failed) SHOAL_TRY(status);
   return PackedMatrix(std::move(impl));
+}
+
+std::int64_t WeightSource::bytes_per_row() const {
+  const std::int64_t block = block_elements(type);
+  return row_bytes(type, (first_column + columns + block - 1) / block * block);
 }
 
 DType WeightSource::target() const { return pack_as.value_or(packed_type(type)); }

@@ -21,7 +21,7 @@ namespace {
 
 std::uint64_t source_bytes(std::span<const kernels::WeightSource> sources) {
   std::int64_t total = 0;
-  for (const auto& source : sources) total += source.rows * row_bytes(source.type, source.columns);
+  for (const auto& source : sources) total += source.rows * source.bytes_per_row();
   return static_cast<std::uint64_t>(total);
 }
 

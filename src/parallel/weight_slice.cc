@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace shoal::parallel {
 
 kernels::WeightSource row_slice(const formats::GgufTensor& tensor, IndexRange rows) {
@@ -16,12 +18,14 @@ kernels::WeightSource row_slice(const formats::GgufTensor& tensor, IndexRange ro
 
 Expected<kernels::WeightSource> column_slice(const formats::GgufTensor& tensor, IndexRange columns) {
   const std::int64_t block = block_elements(tensor.type);
-  if (columns.begin % block != 0 || columns.size() % block != 0) {
+  const std::int64_t grain = std::min<std::int64_t>(block, 32);
+  if (columns.begin % grain != 0 || columns.size() % grain != 0) {
     return Status(ErrorCode::kUnsupported, fmt::format("columns {} to {} cut a {} block of {}", columns.begin,
-                                                       columns.end, dtype_name(tensor.type), block));
+                                                       columns.end, dtype_name(tensor.type), grain));
   }
   kernels::WeightSource slice = row_slice(tensor, {0, tensor.rows()});
-  slice.data += row_bytes(tensor.type, columns.begin);
+  slice.first_column = columns.begin % block;
+  slice.data += row_bytes(tensor.type, columns.begin - slice.first_column);
   slice.columns = columns.size();
   return slice;
 }

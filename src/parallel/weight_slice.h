@@ -2,7 +2,7 @@
 //
 // Thread-safety: pure functions.
 // Ownership: slices show bytes of the mapped file and must not outlive it.
-// Errors: kUnsupported where a cut falls inside a block of the tensor's type; the caller adds file and
+// Errors: kUnsupported where a cut falls inside 32 columns of a quantised type; the caller adds file and
 //   tensor.
 
 #pragma once
@@ -17,7 +17,8 @@ namespace shoal::parallel {
 // Rows [rows.begin, rows.end) of a matrix: the outputs of a column-parallel layer.
 kernels::WeightSource row_slice(const formats::GgufTensor& tensor, IndexRange rows);
 
-// Columns [columns.begin, columns.end): the inputs of a row-parallel layer.
+// Columns [columns.begin, columns.end): the inputs of a row-parallel layer. Of types in wider blocks the first
+// and the last block may be cut.
 Expected<kernels::WeightSource> column_slice(const formats::GgufTensor& tensor, IndexRange columns);
 
 }  // namespace shoal::parallel

@@ -12,7 +12,7 @@ void WeightStream::expect(std::span<const kernels::WeightSource> stacked) {
   std::int64_t row = 0;
   bool whole = true;
   for (const auto& source : stacked) {
-    bytes_ += static_cast<std::uint64_t>(source.rows * row_bytes(source.type, source.columns));
+    bytes_ += static_cast<std::uint64_t>(source.rows * source.bytes_per_row());
     whole = whole && row % kFeedRows == 0 && cut(source, row);
     row += source.rows;
   }
@@ -43,7 +43,7 @@ bool WeightStream::cut(const kernels::WeightSource& source, std::int64_t stacked
   const MappedFile* file = file_of(source);
   if (file == nullptr || source.rows <= 0) return false;
   const auto begin = static_cast<std::size_t>(source.data - file->bytes().data());
-  const std::int64_t last_row = row_bytes(source.type, source.columns);
+  const std::int64_t last_row = source.bytes_per_row();
   const std::int64_t most =
       (static_cast<std::int64_t>(formats::ReadAhead::kLongest) - last_row) / source.stride + 1;
   const std::int64_t rows = most / kFeedRows * kFeedRows;

@@ -190,6 +190,24 @@ TEST_P(EveryLayout, RandomModelsOfEveryType) {
   }
 }
 
+// Heads and feed-forward segments of 32 columns in blocks of 256: every cut falls inside one.
+TEST_P(EveryLayout, KQuantsAreCutInsideTheirBlocks) {
+  ScratchFolder folder;
+  formats::SynthShape shape = tiny_shape();
+  shape.layers = 3;
+  shape.dim = 256;
+  shape.heads = 8;
+  shape.kv_heads = 2;
+  shape.head_dim = 32;
+  shape.ffn_dim = 512;
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+    const auto file = folder / "model.gguf";
+    write_model(file, type, shape);
+    expect_one_ranks_bits(file, 50);
+    expect_close(file, 50);
+  }
+}
+
 TEST_P(EveryLayout, SlidingWindowsAndUntiedHeads) {
   ScratchFolder folder;
   formats::SynthShape shape = tiny_shape();

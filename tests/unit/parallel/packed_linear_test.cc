@@ -134,14 +134,18 @@ TEST_F(PackedLinearTest, SlicesOfAMatrixAddUpToIt) {
     EXPECT_NEAR(sum[static_cast<std::size_t>(row)], dot(x, w, row), 1e-4);
 }
 
-TEST(WeightSlice, RefusesACutInsideABlock) {
+TEST(WeightSlice, CutsWideBlocksInStepsOf32) {
   formats::GgufTensor tensor;
   tensor.type = DType::kQ4_K;
   tensor.dims = {512, 4, 1, 1};
-  const auto slice = column_slice(tensor, {128, 512});
-  ASSERT_FALSE(slice.ok());
-  EXPECT_EQ(slice.error().code(), ErrorCode::kUnsupported);
-  EXPECT_TRUE(column_slice(tensor, {256, 512}).ok());
+  const auto refused = column_slice(tensor, {16, 512});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+  const auto slice = column_slice(tensor, {384, 512});
+  ASSERT_TRUE(slice.ok());
+  EXPECT_EQ(slice->first_column, 128);
+  EXPECT_EQ(slice->data - column_slice(tensor, {0, 512})->data, block_bytes(DType::kQ4_K));
+  EXPECT_EQ(slice->bytes_per_row(), block_bytes(DType::kQ4_K));
 }
 
 }  // namespace
