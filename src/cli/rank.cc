@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct RankFlags {
   std::string token_file;
   int token_fd = -1;
   std::string log_level = "info";
+  std::string advertise;
   engine::JoinOptions join;
 };
 
@@ -37,12 +39,24 @@ Expected<wire::ClusterToken> token_of(const RankFlags& flags) {
   return wire::ClusterToken::parse(std::move(secret), "the pipe from the head");
 }
 
+// HOST or HOST:PORT.
+Expected<comm::Endpoint> advertised(const std::string& text) {
+  if (text.empty()) return comm::Endpoint{};
+  const bool bare_v6 = std::ranges::count(text, ':') > 1 && text.front() != '[';
+  if (text.find(':') == std::string::npos || bare_v6) return comm::Endpoint{text, 0};
+  return comm::parse_endpoint(text);
+}
+
 int run_rank(RankFlags& flags) {
   auto token = token_of(flags);
   if (!token.ok()) return complain("rank", token.error());
   auto head = comm::parse_endpoint(flags.head);
   if (!head.ok()) return complain("rank", {head.error().code(), "--join: " + head.error().message()}, 2);
   flags.join.head = *head;
+  auto advertise = advertised(flags.advertise);
+  if (!advertise.ok())
+    return complain("rank", {advertise.error().code(), "--advertise: " + advertise.error().message()}, 2);
+  flags.join.advertise = *advertise;
   flags.join.await_head = !flags.token_file.empty();
   flags.join.build = SHOAL_VERSION;
   if (flags.join.host.empty()) flags.join.host = comm::host_identity();
@@ -63,6 +77,12 @@ void add_rank(CLI::App& app, int& exit_code) {
   rank->add_option("--rank", flags->join.rank, "Number to join as; default: the lowest that is free")
       ->check(CLI::Range(1, 65535));
   rank->add_option("--model", flags->join.model, "Where the model lies here; default: where the head has it");
+  rank->add_option("--threads", flags->join.threads,
+                   "Compute threads; default: all cores, on the head's host as the head says")
+      ->check(CLI::Range(1, 4096));
+  rank->add_option("--advertise", flags->advertise,
+                   "HOST or HOST:PORT at which the other ranks reach this one; default: the address by which "
+                   "it reaches the head, any free port");
   rank->add_option("--host-id", flags->join.host,
                    "What tells this host from others; default: boot id and network namespace");
   rank->add_option("--token-fd", flags->token_fd, "Descriptor to read the token from")->group("");

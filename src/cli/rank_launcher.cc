@@ -88,9 +88,16 @@ ProcessLauncher::~ProcessLauncher() { finish(now()); }
 
 Status ProcessLauncher::launch(const comm::Endpoint& head, const wire::ClusterToken& token,
                                std::int32_t rank) {
+  // One that is lost may be hung: it is not waited for.
+  const auto earlier =
+      std::ranges::find_if(processes_, [&](const Process& process) { return process.rank == rank; });
+  if (earlier != processes_.end()) {
+    end(*earlier, now());
+    processes_.erase(earlier);
+  }
   SHOAL_ASSIGN(token_end, pipe_with(token.secret()));
   std::vector<std::string> words = {"shoal",       "rank",
-                                    "--join",      fmt::format("{}:{}", head.host, head.port),
+                                    "--join",      comm::to_string(head),
                                     "--rank",      std::to_string(rank),
                                     "--log-level", log_level_,
                                     "--token-fd",  std::to_string(kTokenDescriptor)};
@@ -121,20 +128,23 @@ std::optional<std::string> ProcessLauncher::ended() {
 }
 
 void ProcessLauncher::finish(TimePoint deadline) {
-  for (const Process& process : processes_) {
-    // A process of ours that was not waited for keeps its number, so this names it and no other. Without the
-    // descriptor (a sandbox that forbids it) nothing can be waited for with a deadline: it is ended at once.
-    // By number: glibc 2.36's header declares pidfd_open with C++ linkage.
-    const int ending = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
-    if (ending < 0 || !readable_by(ending, deadline)) {
-      ::kill(process.pid, SIGKILL);
-      if (ending >= 0 && !readable_by(ending, now() + kKillTime))
-        log(LogLevel::kWarn, "rank.unkillable", "rank={} pid={}", process.rank, process.pid);
-    }
-    ::waitpid(process.pid, nullptr, ending < 0 ? 0 : WNOHANG);
-    if (ending >= 0) ::close(ending);
-  }
+  for (const Process& process : processes_) end(process, deadline);
   processes_.clear();
+}
+
+// By itself, or by force after the deadline.
+void ProcessLauncher::end(const Process& process, TimePoint deadline) {
+  // A process of ours that was not waited for keeps its number, so this names it and no other. Without the
+  // descriptor (a sandbox that forbids it) nothing can be waited for with a deadline: it is ended at once.
+  // By number: glibc 2.36's header declares pidfd_open with C++ linkage.
+  const int ending = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
+  if (ending < 0 || !readable_by(ending, deadline)) {
+    ::kill(process.pid, SIGKILL);
+    if (ending >= 0 && !readable_by(ending, now() + kKillTime))
+      log(LogLevel::kWarn, "rank.unkillable", "rank={} pid={}", process.rank, process.pid);
+  }
+  ::waitpid(process.pid, nullptr, ending < 0 ? 0 : WNOHANG);
+  if (ending >= 0) ::close(ending);
 }
 
 }  // namespace shoal::cli

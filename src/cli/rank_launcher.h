@@ -31,6 +31,8 @@ class ProcessLauncher : public engine::RankLauncher {
     std::int32_t rank = 0;
   };
 
+  static void end(const Process& process, TimePoint deadline);
+
   std::string log_level_;
   std::vector<Process> processes_;
 };

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -43,20 +42,19 @@ struct ServeFlags {
   std::string prefill_chunk = "auto";
   double max_token_gap_ms = 200;
   double drain_seconds = 30;
+  std::string listen_ranks;
+  std::string token_file;
+  double join_seconds = 60;
   std::string log_level = "info";
   engine::EngineOptions engine;
 };
 
-// A rank was lost. No stop signal, so that it is never taken for a user's, nor merged with one that waits.
-constexpr int kRankLost = SIGUSR1;
-
-// SIGTERM and SIGINT, and kRankLost, taken by waiting for them: blocked in every thread, so that no handler
-// runs anywhere.
+// SIGTERM and SIGINT, taken by waiting for them: blocked in every thread, so that no handler runs anywhere.
 class StopSignal {
  public:
   StopSignal() {
     sigemptyset(&signals_);
-    for (const int signal : {SIGTERM, SIGINT, kRankLost}) sigaddset(&signals_, signal);
+    for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals_, signal);
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     signal(SIGPIPE, SIG_IGN);  // a client that has gone is an error code, not a death
   }
@@ -86,8 +84,7 @@ class StopWhileLoading {
     while (!loaded_.load()) {
       // Short: it is also how long a server that has loaded waits before it begins.
       const int signal = stop.wait(std::chrono::milliseconds(20));
-      // A loss is for the main thread to find once loading has ended.
-      if (signal == 0 || signal == kRankLost) continue;
+      if (signal == 0) continue;
       log(LogLevel::kInfo, "serve.stopped", "signal={} while=loading", signal);
       // Not by destructors: the loading threads cannot be called back from the middle of a file.
       std::_Exit(0);
@@ -140,28 +137,27 @@ Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
   return fields;
 }
 
-// Why the worker ends, where a rank's loss ends it.
-class LostRank {
- public:
-  // Wakes the main thread: what runs has ended with an error by then.
-  void report(const Status& status) {
-    {
-      const std::lock_guard lock(mutex_);
-      status_ = status;
-    }
-    ::kill(::getpid(), kRankLost);
+// Where ranks from other hosts join, and with which token.
+Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
+  engine::RankJoining joining = flags.engine.joining;
+  joining.time = std::chrono::seconds(static_cast<std::int64_t>(flags.join_seconds));
+  if (!flags.listen_ranks.empty()) {
+    auto listen = comm::parse_endpoint(flags.listen_ranks);
+    if (!listen.ok())
+      return Status(ErrorCode::kInvalidArgument, "--listen-ranks: " + listen.error().message(),
+                    "--listen-ranks");
+    joining.listen = *std::move(listen);
+    // Without a number for this host's: the other hosts have all but this one.
+    if (joining.local_ranks == 0) joining.local_ranks = 1;
   }
-  Status status() const {
-    const std::lock_guard lock(mutex_);
-    return status_;
+  if (!flags.token_file.empty()) {
+    SHOAL_ASSIGN(token, wire::ClusterToken::load(flags.token_file));
+    joining.token = std::make_shared<const wire::ClusterToken>(std::move(token));
   }
+  return joining;
+}
 
- private:
-  mutable std::mutex mutex_;
-  Status status_;
-};
-
-Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags, LostRank& lost) {
+Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) {
   SHOAL_ASSIGN(defaults, sampling_defaults(flags));
   ProgressLine line("Loading");
   engine::EngineOptions options = flags.engine;
@@ -179,7 +175,8 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags, 
   flags.layout.apply_to(options);
   options.build = SHOAL_VERSION;
   options.launcher = std::make_shared<ProcessLauncher>(flags.log_level);
-  options.on_lost = [&lost](const Status& status) { lost.report(status); };
+  SHOAL_ASSIGN(joining, joining_of(flags));
+  options.joining = std::move(joining);
   SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
   SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer(), engine->context()));
   const std::filesystem::path model = named(flags.model.model);
@@ -213,7 +210,6 @@ void report_start(const serving::Worker& worker) {
 
 int run_serve(const ServeFlags& flags) {
   const StopSignal stop;
-  LostRank lost;
   serving::ServiceOptions options;
   options.host = flags.host;
   options.port = flags.port;
@@ -231,10 +227,9 @@ int run_serve(const ServeFlags& flags) {
   if (!service.ok()) return complain("serve", service.error());
   auto worker = [&] {
     const StopWhileLoading watch(stop);
-    return load_worker(flags, lost);
+    return load_worker(flags);
   }();
   if (!worker.ok()) return complain("serve", worker.error());
-  if (const Status loss = lost.status(); !loss.ok()) return complain("serve", loss);
   report_start(**worker);
   (*service)->set_worker(*std::move(worker));
 
@@ -244,18 +239,13 @@ int run_serve(const ServeFlags& flags) {
   std::fflush(stdout);
 
   int signal = 0;
-  while (lost.status().ok() && (signal == 0 || signal == kRankLost))
-    signal = stop.wait(std::chrono::hours(1));
-  log(LogLevel::kInfo, "serve.draining", "signal={} rank_lost={} seconds={}", signal, !lost.status().ok(),
-      flags.drain_seconds);
+  while (signal == 0) signal = stop.wait(std::chrono::hours(1));
+  log(LogLevel::kInfo, "serve.draining", "signal={} seconds={}", signal, flags.drain_seconds);
   // A second signal means now.
   std::atomic<bool> drained{false};
   std::thread impatient([&] {
     while (!drained.load()) {
-      const int second = stop.wait(std::chrono::milliseconds(100));
-      if (second == 0 || second == kRankLost) continue;
-      if (const Status loss = lost.status(); !loss.ok()) complain("serve", loss);
-      std::_Exit(1);
+      if (stop.wait(std::chrono::milliseconds(100)) != 0) std::_Exit(1);
     }
   });
   const bool clean =
@@ -263,8 +253,26 @@ int run_serve(const ServeFlags& flags) {
   drained.store(true);
   impatient.join();
   log(LogLevel::kInfo, "serve.stopped", "cut_short={}", !clean);
-  const Status loss = lost.status();
-  return loss.ok() ? 0 : complain("serve", loss);
+  return 0;
+}
+
+void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
+  auto* listen = serve.add_option("--listen-ranks", flags.listen_ranks,
+                                  "HOST:PORT where ranks from other hosts join (shoal rank)");
+  auto* token = serve.add_option("--token-file", flags.token_file,
+                                 "File with the cluster token, which those ranks must hold too");
+  listen->needs(token);
+  token->needs(listen);
+  serve
+      .add_option("--local-ranks", flags.engine.joining.local_ranks,
+                  "Ranks of this host, the server included, which it starts; default: all, or with "
+                  "--listen-ranks the server alone")
+      ->check(CLI::Range(1, 4096));
+  serve.add_option("--join-seconds", flags.join_seconds, "How long ranks may take to join at the start")
+      ->capture_default_str()
+      ->check(real_range(1.0, 86400.0));
+  serve.add_option("--host-id", flags.engine.joining.host,
+                   "What tells this host from others; default: boot id and network namespace");
 }
 
 }  // namespace
@@ -289,6 +297,7 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "Longest prompt plus answer in tokens; default: what the model was made for")
       ->check(CLI::Range(1, 1 << 24));
   add_layout_flags(*serve, flags->layout);
+  add_joining_flags(*serve, *flags);
   auto* pages =
       serve->add_option("--kv-pages", flags->engine.kv_pages, "Size of the KV pool in pages of 32 tokens")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));

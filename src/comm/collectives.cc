@@ -37,7 +37,7 @@ Collectives::Collectives(Carrier& carrier, Group group, Ledger& ledger, Options 
     : carrier_(carrier),
       group_(std::move(group)),
       ledger_(ledger),
-      options_(options),
+      options_(std::move(options)),
       shared_(group_.alone() ? nullptr : carrier.shared_sum(group_)),
       one_part_each_(group_.ranks.size(), 1) {}
 
@@ -47,15 +47,18 @@ Status Collectives::charged(Purpose purpose, std::uint64_t payload, F&& f, std::
   Charge charge;
   charge.calls = calls;
   charge.payload = payload;
-  Status status = f(charge.wire[static_cast<std::size_t>(options_.scope)]);
+  Status status = f(charge.wire);
   charge.exposed = seconds_between(begin, now());
   ledger_.charge(purpose, charge);
   return status;
 }
 
-Status Collectives::transfer(std::span<const Outgoing> out, std::span<const Incoming> in,
-                             std::uint64_t& wire) {
-  for (const Outgoing& each : out) wire += each.bytes.size();
+Status Collectives::transfer(std::span<const Outgoing> out, std::span<const Incoming> in, WireBytes& wire) {
+  for (const Outgoing& each : out) {
+    const auto peer = static_cast<std::size_t>(each.peer);
+    const Scope scope = peer < options_.scopes.size() ? options_.scopes[peer] : Scope::kHost;
+    wire[static_cast<std::size_t>(scope)] += each.bytes.size();
+  }
   return carrier_.transfer(out, in, now() + options_.timeout);
 }
 
@@ -72,16 +75,16 @@ Status Collectives::all_reduce(Purpose purpose, const Parts& parts, std::span<fl
     return {};
   }
   const std::uint64_t payload = out.size_bytes() * parts.mine.size();
-  return charged(purpose, payload, [&](std::uint64_t& wire) -> Status {
+  return charged(purpose, payload, [&](WireBytes& wire) -> Status {
     if (shared_ == nullptr) return sum_by_messages(parts, out, wire);
-    wire += payload;
+    wire[static_cast<std::size_t>(Scope::kHost)] += payload;
     return shared_->sum(parts.counts, parts.mine, static_cast<std::int64_t>(out.size()), out.data(),
                         now() + options_.timeout);
   });
 }
 
 // Piece by piece, so that scratch stays small.
-Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, std::uint64_t& wire) {
+Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const std::int32_t most = *std::max_element(parts.counts.begin(), parts.counts.end());
   const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / most / 4 * group_.size(), 16);
   const auto n = static_cast<std::int64_t>(out.size());
@@ -98,7 +101,7 @@ Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, st
 }
 
 // Each rank adds all parts of one chunk up, then everybody gets the chunks.
-Status Collectives::sum_in_chunks(const Parts& parts, std::span<float> out, std::uint64_t& wire) {
+Status Collectives::sum_in_chunks(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const auto length = static_cast<std::int64_t>(out.size());
   const std::int64_t ranks = group_.size();
   const std::int64_t own_begin = chunk_begin(length, group_.index, ranks);
@@ -145,7 +148,7 @@ Status Collectives::sum_in_chunks(const Parts& parts, std::span<float> out, std:
 }
 
 // Everybody gets everything and adds it up by itself.
-Status Collectives::sum_directly(const Parts& parts, std::span<float> out, std::uint64_t& wire) {
+Status Collectives::sum_directly(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const auto n = static_cast<std::int64_t>(out.size());
   const std::int64_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::int64_t{0});
   scratch_.resize(static_cast<std::size_t>(total * n));
@@ -178,7 +181,7 @@ Status Collectives::reduce_scatter(Purpose purpose, std::span<const std::int64_t
                                    std::span<const float> values, std::span<float> out) {
   const std::int64_t own = counts[static_cast<std::size_t>(group_.index)];
   assert(static_cast<std::int64_t>(out.size()) == own);
-  return charged(purpose, values.size_bytes(), [&](std::uint64_t& wire) -> Status {
+  return charged(purpose, values.size_bytes(), [&](WireBytes& wire) -> Status {
     scratch_.resize(static_cast<std::size_t>(own * group_.size()));
     outgoing_.clear();
     incoming_.clear();
@@ -205,11 +208,11 @@ Status Collectives::reduce_scatter(Purpose purpose, std::span<const std::int64_t
 
 Status Collectives::all_gather(Purpose purpose, std::span<const std::byte> mine,
                                std::span<const std::span<std::byte>> all) {
-  return charged(purpose, mine.size(), [&](std::uint64_t& wire) { return gather(mine, all, wire); });
+  return charged(purpose, mine.size(), [&](WireBytes& wire) { return gather(mine, all, wire); });
 }
 
 Status Collectives::gather(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all,
-                           std::uint64_t& wire) {
+                           WireBytes& wire) {
   assert(all.size() == group_.ranks.size());
   outgoing_.clear();
   incoming_.clear();
@@ -231,7 +234,7 @@ Status Collectives::all_to_all(Purpose purpose, std::span<const std::span<const 
   assert(out.size() == group_.ranks.size() && in.size() == group_.ranks.size());
   std::uint64_t payload = 0;
   for (const auto& each : out) payload += each.size();
-  return charged(purpose, payload, [&](std::uint64_t& wire) -> Status {
+  return charged(purpose, payload, [&](WireBytes& wire) -> Status {
     outgoing_.clear();
     incoming_.clear();
     for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
@@ -249,7 +252,7 @@ Status Collectives::all_to_all(Purpose purpose, std::span<const std::span<const 
 }
 
 Status Collectives::broadcast(Purpose purpose, std::int32_t root, std::span<std::byte> bytes) {
-  return charged(purpose, bytes.size(), [&](std::uint64_t& wire) -> Status {
+  return charged(purpose, bytes.size(), [&](WireBytes& wire) -> Status {
     outgoing_.clear();
     incoming_.clear();
     if (group_.index != root) {
@@ -264,7 +267,7 @@ Status Collectives::broadcast(Purpose purpose, std::int32_t root, std::span<std:
 }
 
 Status Collectives::send(Purpose purpose, std::int32_t peer, std::span<const std::byte> bytes) {
-  return charged(purpose, bytes.size(), [&](std::uint64_t& wire) {
+  return charged(purpose, bytes.size(), [&](WireBytes& wire) {
     const Outgoing out{rank_at(peer), bytes};
     return transfer(std::span(&out, 1), {}, wire);
   });
@@ -274,7 +277,7 @@ Status Collectives::receive(Purpose purpose, std::int32_t peer, std::span<std::b
   // A call is counted where it is sent, the wait where it happens.
   return charged(
       purpose, 0,
-      [&](std::uint64_t& wire) {
+      [&](WireBytes& wire) {
         const Incoming in{rank_at(peer), bytes};
         return transfer({}, std::span(&in, 1), wire);
       },

@@ -37,7 +37,7 @@ class Collectives {
     // Of one call. Generous: lost ranks are noticed by their silence elsewhere, and then the carrier is
     // aborted; this ends what nobody notices.
     std::chrono::milliseconds timeout{120'000};
-    Scope scope = Scope::kHost;
+    std::vector<Scope> scopes;  // of each rank of the worker, seen from here; empty: all on this host
   };
 
   Collectives(Carrier& carrier, Group group, Ledger& ledger, Options options);
@@ -64,12 +64,11 @@ class Collectives {
   Status receive(Purpose purpose, std::int32_t peer, std::span<std::byte> bytes);
 
  private:
-  Status sum_by_messages(const Parts& parts, std::span<float> out, std::uint64_t& wire);
-  Status sum_directly(const Parts& parts, std::span<float> out, std::uint64_t& wire);
-  Status sum_in_chunks(const Parts& parts, std::span<float> out, std::uint64_t& wire);
-  Status gather(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all,
-                std::uint64_t& wire);
-  Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, std::uint64_t& wire);
+  Status sum_by_messages(const Parts& parts, std::span<float> out, WireBytes& wire);
+  Status sum_directly(const Parts& parts, std::span<float> out, WireBytes& wire);
+  Status sum_in_chunks(const Parts& parts, std::span<float> out, WireBytes& wire);
+  Status gather(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all, WireBytes& wire);
+  Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, WireBytes& wire);
   std::int32_t rank_at(std::int32_t index) const { return group_.ranks[static_cast<std::size_t>(index)]; }
   // Runs f(wire) and charges what it took.
   template <typename F>

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/socket.h"
@@ -45,6 +46,7 @@ class ControlLink {
   // this process was stopped does not count.
   Expected<ControlFrame> receive_unless_silent(std::chrono::milliseconds silence);
   void shut_down() const { socket_.shut_down(); }
+  std::string local_host() const { return socket_.local_host(); }
 
  private:
   Socket socket_;

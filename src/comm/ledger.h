@@ -20,13 +20,14 @@ const char* purpose_name(Purpose purpose);
 
 enum class Scope : std::uint8_t { kHost, kNetwork };
 inline constexpr std::size_t kScopes = 2;
+using WireBytes = std::array<std::uint64_t, kScopes>;  // by Scope
 
 struct Charge {
   std::uint64_t calls = 0;
-  std::uint64_t payload = 0;                  // bytes
-  std::array<std::uint64_t, kScopes> wire{};  // bytes, by Scope
-  double hidden = 0;                          // seconds behind computation
-  double exposed = 0;                         // seconds that the executor waited
+  std::uint64_t payload = 0;  // bytes
+  WireBytes wire{};
+  double hidden = 0;   // seconds behind computation
+  double exposed = 0;  // seconds that the executor waited
 };
 
 class Ledger {

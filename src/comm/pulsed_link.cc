@@ -4,8 +4,11 @@
 
 namespace shoal::comm {
 
-PulsedLink::PulsedLink(std::unique_ptr<ControlLink> link, OnFrame on_frame, OnLost on_lost)
-    : link_(std::move(link)), on_frame_(std::move(on_frame)), on_lost_(std::move(on_lost)) {
+PulsedLink::PulsedLink(std::unique_ptr<ControlLink> link, OnFrame on_frame, OnLost on_lost, OnBeat on_beat)
+    : link_(std::move(link)),
+      on_frame_(std::move(on_frame)),
+      on_lost_(std::move(on_lost)),
+      on_beat_(std::move(on_beat)) {
   reader_ = std::thread([this] { read(); });
   beats_ = std::thread([this] { beat(); });
 }
@@ -48,6 +51,7 @@ void PulsedLink::beat() {
     lock.unlock();
     // A link that takes no beat is shut down by send(); the reader reports it.
     const bool sent = link_->send(wire::MessageType::kBeat).ok();
+    if (sent && on_beat_) on_beat_(*link_);
     lock.lock();
     if (!sent) return;
   }

@@ -26,8 +26,10 @@ class PulsedLink {
  public:
   using OnFrame = std::function<void(ControlFrame)>;  // beats are kept from it
   using OnLost = std::function<void(const Status&)>;
+  // Called with every beat, on the thread that sends them: what is to be told now and then.
+  using OnBeat = std::function<void(ControlLink&)>;
 
-  PulsedLink(std::unique_ptr<ControlLink> link, OnFrame on_frame, OnLost on_lost);
+  PulsedLink(std::unique_ptr<ControlLink> link, OnFrame on_frame, OnLost on_lost, OnBeat on_beat = {});
   ~PulsedLink();
   PulsedLink(const PulsedLink&) = delete;
   PulsedLink& operator=(const PulsedLink&) = delete;
@@ -35,6 +37,7 @@ class PulsedLink {
   Status send(wire::MessageType type, std::span<const std::byte> body = {}) {
     return link_->send(type, body);
   }
+  std::string local_host() const { return link_->local_host(); }
 
  private:
   void read();
@@ -44,6 +47,7 @@ class PulsedLink {
   std::unique_ptr<ControlLink> link_;
   OnFrame on_frame_;
   OnLost on_lost_;
+  OnBeat on_beat_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closing_ = false;

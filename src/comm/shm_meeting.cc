@@ -16,6 +16,9 @@
 namespace shoal::comm {
 namespace {
 
+// Between two tries to find whoever hands the memory out.
+constexpr std::chrono::milliseconds kRetry{20};
+
 // One byte with a descriptor beside it.
 struct DescriptorMessage {
   char byte = 1;
@@ -40,9 +43,12 @@ bool same_user(const Socket& socket) {
 
 }  // namespace
 
-Expected<std::unique_ptr<ShmHost>> ShmHost::open(std::shared_ptr<ShmSegment> segment) {
+Expected<std::string> ShmHost::draw_name() {
   SHOAL_ASSIGN(nonce, wire::draw_nonce());
-  const std::string name = "shoal-" + wire::hex(nonce.data(), 16);
+  return "shoal-" + wire::hex(nonce.data(), 16);
+}
+
+Expected<std::unique_ptr<ShmHost>> ShmHost::open(std::shared_ptr<ShmSegment> segment, std::string name) {
   SHOAL_ASSIGN(listener, Listener::open_abstract(name));
   std::unique_ptr<ShmHost> host(new ShmHost(name, std::move(segment), std::move(listener)));
   host->thread_ = std::thread([raw = host.get()] { raw->serve(); });
@@ -82,17 +88,23 @@ Expected<std::shared_ptr<ShmSegment>> attach_segment(const std::string& name, Sh
   if (name.size() + 1 > sizeof address.sun_path)
     return Status(ErrorCode::kCorrupt, "the head named no meeting point for shared memory");
   std::memcpy(address.sun_path + 1, name.data(), name.size());
-  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (!socket.open() || ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return Status(ErrorCode::kUnavailable,
-                  fmt::format("the head's shared memory cannot be had: {}", std::strerror(errno)));
+  Socket socket;
+  for (;;) {
+    socket = Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket.open() && ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) == 0)
+      break;
+    if (!socket.open() || errno != ECONNREFUSED || now() + kRetry >= deadline)
+      return Status(ErrorCode::kUnavailable,
+                    fmt::format("the host's shared memory cannot be had: {}", std::strerror(errno)));
+    std::this_thread::sleep_for(kRetry);
+  }
   SHOAL_TRY(socket.await_readable(deadline));
   DescriptorMessage message;
   const ssize_t n = ::recvmsg(socket.fd(), &message.header, MSG_CMSG_CLOEXEC);
   const cmsghdr* control = n == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
   if (control == nullptr || control->cmsg_type != SCM_RIGHTS)
-    return Status(ErrorCode::kUnavailable, "the head does not hand its shared memory out to this process");
+    return Status(ErrorCode::kUnavailable, "this host's shared memory is not handed out to this process");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof fd);
   return ShmSegment::attach(fd, std::move(layout));

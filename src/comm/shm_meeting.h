@@ -19,7 +19,9 @@ namespace shoal::comm {
 
 class ShmHost {
  public:
-  static Expected<std::unique_ptr<ShmHost>> open(std::shared_ptr<ShmSegment> segment);
+  static Expected<std::unique_ptr<ShmHost>> open(std::shared_ptr<ShmSegment> segment, std::string name);
+  // A name that nobody can guess.
+  static Expected<std::string> draw_name();
   ~ShmHost();
 
   // What the others are told.
@@ -36,6 +38,7 @@ class ShmHost {
   std::thread thread_;
 };
 
+// The host may be a moment late: it is tried again until the deadline.
 Expected<std::shared_ptr<ShmSegment>> attach_segment(const std::string& name, ShmLayout layout,
                                                      TimePoint deadline);
 

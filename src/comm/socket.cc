@@ -111,6 +111,17 @@ Status Socket::await_writable(TimePoint deadline) const {
   return {};
 }
 
+std::string Socket::local_host() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  char host[NI_MAXHOST] = {};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return {};
+  return host;
+}
+
 void Socket::shut_down() const { ::shutdown(fd_, SHUT_RDWR); }
 
 Expected<Endpoint> parse_endpoint(const std::string& text) {
@@ -128,6 +139,12 @@ Expected<Endpoint> parse_endpoint(const std::string& text) {
   const auto [at, error] = std::from_chars(begin, end, endpoint.port);
   if (error != std::errc() || at != end || endpoint.port == 0) return bad();
   return endpoint;
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool is_v6 = endpoint.host.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+               : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
 Expected<Socket> connect_to(const Endpoint& endpoint, TimePoint deadline) {

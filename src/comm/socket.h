@@ -43,6 +43,8 @@ class Socket {
   // Until there is something to read (or the end of it).
   Status await_readable(TimePoint deadline) const;
   Status await_writable(TimePoint deadline) const;
+  // The address by which the peer was reached, as digits: where it can reach back. Empty where it has none.
+  std::string local_host() const;
   // Both directions, for good: waits on either side end.
   void shut_down() const;
 
@@ -56,6 +58,7 @@ struct Endpoint {
   std::uint16_t port = 0;
 };
 Expected<Endpoint> parse_endpoint(const std::string& text);
+std::string to_string(const Endpoint& endpoint);
 
 // Non-blocking, without delay for small messages. The sentence names the address.
 Expected<Socket> connect_to(const Endpoint& endpoint, TimePoint deadline);

@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 #include "comm/control_link.h"
 #include "core/log.h"
@@ -13,8 +17,11 @@ namespace shoal::comm {
 namespace {
 
 constexpr std::size_t kAttachBytes = 16;  // epoch, from, to
-// Ranks call while they are called: one that has connected goes on at once.
-constexpr std::chrono::seconds kOpeningTime{2};
+// For a rank that is reached, but whose own start may keep it from answering.
+constexpr std::chrono::seconds kOpeningTime{5};
+constexpr std::size_t kMostOpenings = 64;
+// Between two looks at whether all are there.
+constexpr std::chrono::milliseconds kSlice{50};
 
 Expected<Socket> call(std::int32_t from, std::int32_t to, const Endpoint& endpoint,
                       const wire::ClusterToken& token, Epoch epoch, TimePoint deadline) {
@@ -47,12 +54,77 @@ Expected<std::int32_t> answer(Socket& socket, std::int32_t rank, const wire::Clu
   return from;
 }
 
+// Whoever calls is answered on a thread of its own: a stranger that says nothing keeps nobody waiting.
+class Callers {
+ public:
+  Callers(std::int32_t rank, std::vector<Socket>& sockets, const wire::ClusterToken& token, Epoch epoch)
+      : rank_(rank),
+        sockets_(sockets),
+        token_(token),
+        epoch_(epoch),
+        missing_(static_cast<std::int32_t>(sockets.size()) - 1 - rank) {}
+  ~Callers() {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& caller : callers_) {
+        if (caller->socket.open()) caller->socket.shut_down();
+      }
+    }
+    for (const auto& caller : callers_) caller->thread.join();
+  }
+  Callers(const Callers&) = delete;
+
+  std::int32_t missing() const {
+    const std::lock_guard lock(mutex_);
+    return missing_;
+  }
+  void take(Socket socket, TimePoint deadline) {
+    const std::lock_guard lock(mutex_);
+    if (openings_ >= kMostOpenings) return;
+    ++openings_;
+    callers_.push_back(std::make_unique<Caller>());
+    Caller& caller = *callers_.back();
+    caller.socket = std::move(socket);
+    caller.thread = std::thread([this, &caller, deadline] { greet(caller, deadline); });
+  }
+
+ private:
+  struct Caller {
+    Socket socket;
+    std::thread thread;
+  };
+
+  void greet(Caller& caller, TimePoint deadline) {
+    const auto from = answer(caller.socket, rank_, token_, epoch_, deadline);
+    const std::lock_guard lock(mutex_);
+    --openings_;
+    const bool awaited = from.ok() && *from > rank_ && static_cast<std::size_t>(*from) < sockets_.size() &&
+                         !sockets_[static_cast<std::size_t>(*from)].open();
+    if (!awaited) {
+      log(LogLevel::kWarn, "carrier.stranger", "reason=\"{}\"",
+          from.ok() ? fmt::format("rank {} is not awaited", *from) : from.error().message());
+      caller.socket = Socket();
+      return;
+    }
+    sockets_[static_cast<std::size_t>(*from)] = std::move(caller.socket);
+    --missing_;
+  }
+
+  const std::int32_t rank_;
+  std::vector<Socket>& sockets_;
+  const wire::ClusterToken& token_;
+  const Epoch epoch_;
+  mutable std::mutex mutex_;
+  std::int32_t missing_;
+  std::size_t openings_ = 0;
+  std::vector<std::unique_ptr<Caller>> callers_;
+};
+
 }  // namespace
 
 Expected<std::vector<Socket>> connect_mesh(std::int32_t rank, std::span<const Endpoint> endpoints,
                                            Listener& listener, const wire::ClusterToken& token, Epoch epoch,
                                            TimePoint deadline) {
-  const auto ranks = static_cast<std::int32_t>(endpoints.size());
   std::vector<Socket> sockets(endpoints.size());
   for (std::int32_t peer = 0; peer < rank; ++peer) {
     auto socket = call(rank, peer, endpoints[static_cast<std::size_t>(peer)], token, epoch, deadline);
@@ -61,22 +133,22 @@ Expected<std::vector<Socket>> connect_mesh(std::int32_t rank, std::span<const En
                                                        socket.error().message()));
     sockets[static_cast<std::size_t>(peer)] = *std::move(socket);
   }
-  for (std::int32_t missing = ranks - 1 - rank; missing > 0;) {
-    auto socket = listener.accept(deadline);
-    if (!socket.ok())
-      return Status(socket.error().code(), fmt::format("{} ranks have not called rank {}: {}", missing, rank,
-                                                       socket.error().message()));
-    const auto from = answer(*socket, rank, token, epoch, std::min(deadline, now() + kOpeningTime));
-    const bool awaited =
-        from.ok() && *from > rank && *from < ranks && !sockets[static_cast<std::size_t>(*from)].open();
-    if (!awaited) {
-      log(LogLevel::kWarn, "carrier.stranger", "reason=\"{}\"",
-          from.ok() ? fmt::format("rank {} is not awaited", *from) : from.error().message());
-      continue;
+  std::vector<Socket> callers(endpoints.size());
+  {
+    Callers answered(rank, callers, token, epoch);
+    for (;;) {
+      const std::int32_t missing = answered.missing();
+      if (missing == 0) break;
+      auto socket = listener.accept(std::min(deadline, now() + kSlice));
+      if (socket.ok()) {
+        answered.take(*std::move(socket), std::min(deadline, now() + kOpeningTime));
+      } else if (socket.error().code() != ErrorCode::kDeadline || now() >= deadline) {
+        return Status(socket.error().code(), fmt::format("{} ranks have not called rank {}: {}", missing,
+                                                         rank, socket.error().message()));
+      }
     }
-    sockets[static_cast<std::size_t>(*from)] = *std::move(socket);
-    --missing;
   }
+  std::move(callers.begin() + rank + 1, callers.end(), sockets.begin() + rank + 1);
   return sockets;
 }
 

@@ -30,7 +30,18 @@ struct CancelCommand {
 struct FlushCommand {
   std::promise<void> done;
 };
-using Command = std::variant<SubmitCommand, CancelCommand, FlushCommand>;
+struct LostCommand {
+  Status why;
+};
+struct RecoveredCommand {};
+using Command = std::variant<SubmitCommand, CancelCommand, FlushCommand, LostCommand, RecoveredCommand>;
+
+// Of the engine thread: whether there is anybody who runs plans.
+enum class Serving : std::uint8_t {
+  kYes,
+  kLost,   // plans in flight are still to be answered
+  kAwaits  // the executor begins another epoch
+};
 
 struct PendingFlush {
   PlanNumber after;  // the last plan composed before it was asked for
@@ -52,6 +63,7 @@ struct Engine::Impl {
   std::unique_ptr<Executor> executor;    // its thread outlives the engine thread
   std::unique_ptr<Scheduler> scheduler;  // the engine thread's
   std::vector<PendingFlush> flushes;     // the engine thread's
+  Serving serving = Serving::kYes;       // the engine thread's
 
   // Between threads.
   mutable std::mutex mutex;
@@ -61,6 +73,7 @@ struct Engine::Impl {
   std::vector<StepResult> results;  // room for all plans in flight: answering allocates nothing
   bool stop = false;
   bool draining = false;
+  std::string lost;  // why nothing is served; empty: all is well
   std::uint64_t next_id = 1;
   std::unordered_map<std::uint64_t, LiveRequest> live;
   std::unordered_map<std::string, RequestId> by_rid;
@@ -71,6 +84,7 @@ struct Engine::Impl {
 
   std::thread thread;
 
+  Executor::Callbacks callbacks();
   void main();
   void execute(Command command, TimePoint now);
   void flush_what_is_due();
@@ -79,6 +93,32 @@ struct Engine::Impl {
   bool queue_cancel(RequestId id);
   bool all_ended() const { return live.empty() && ending == 0; }  // under the mutex
 };
+
+Executor::Callbacks Engine::Impl::callbacks() {
+  const auto under_mutex = [this](auto&& change) {
+    {
+      std::lock_guard lock(mutex);
+      change();
+    }
+    wake.notify_one();
+  };
+  return {
+      .done = [=, this](StepResult result) { under_mutex([&] { results.push_back(std::move(result)); }); },
+      .lost =
+          [=, this](const Status& why) {
+            under_mutex([&] {
+              lost = why.message();
+              commands.emplace_back(LostCommand{why});
+            });
+          },
+      .recovered =
+          [=, this] {
+            under_mutex([&] {
+              lost.clear();
+              commands.emplace_back(RecoveredCommand{});
+            });
+          }};
+}
 
 // The engine thread: waits for commands and results, takes them in order, keeps plans in flight.
 void Engine::Impl::main() {
@@ -100,8 +140,16 @@ void Engine::Impl::main() {
     for (StepResult& result : done) scheduler->apply(std::move(result), now());
     for (Command& command : todo) execute(std::move(command), now());
     if (stopping) scheduler->cancel_all(now());
+    if (serving == Serving::kLost && scheduler->in_flight() == 0) {
+      serving = Serving::kAwaits;
+      executor->resume(scheduler->begin_epoch());
+    }
     flush_what_is_due();
-    while (auto plan = scheduler->compose(now())) executor->push(*std::move(plan));
+    while (serving == Serving::kYes) {
+      auto plan = scheduler->compose(now());
+      if (!plan) break;
+      executor->push(*std::move(plan));
+    }
     publish();
     if (stopping && scheduler->in_flight() == 0) return;
   }
@@ -114,6 +162,11 @@ void Engine::Impl::execute(Command command, TimePoint now) {
     scheduler->cancel(cancel->id, now);
   } else if (auto* flush = std::get_if<FlushCommand>(&command)) {
     flushes.push_back({scheduler->last_plan(), std::move(flush->done)});
+  } else if (auto* lost_epoch = std::get_if<LostCommand>(&command)) {
+    serving = Serving::kLost;
+    scheduler->fail_all(lost_epoch->why, now);
+  } else if (std::get_if<RecoveredCommand>(&command)) {
+    serving = Serving::kYes;
   }
 }
 
@@ -176,14 +229,8 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   at.results.reserve(at.plans_in_flight);
   SHOAL_ASSIGN(tokenizer, tokenizer::Tokenizer::load(at.options.model));
   at.tokenizer = std::move(tokenizer);
-  SHOAL_ASSIGN(executor, Executor::start(at.options, sequence_slots(at.options.max_sequences),
-                                         [&at](StepResult result) {
-                                           {
-                                             std::lock_guard lock(at.mutex);
-                                             at.results.push_back(std::move(result));
-                                           }
-                                           at.wake.notify_one();
-                                         }));
+  SHOAL_ASSIGN(executor,
+               Executor::start(at.options, sequence_slots(at.options.max_sequences), at.callbacks()));
   at.executor = std::move(executor);
 
   const Executor::Loaded& loaded = at.executor->loaded();
@@ -230,6 +277,8 @@ Expected<RequestId> Engine::submit(GenerateRequest request, OutputSink sink) {
   {
     std::lock_guard lock(at.mutex);
     if (at.draining || at.stop) return Status(ErrorCode::kUnavailable, "the server is shutting down");
+    if (!at.lost.empty())
+      return Status(ErrorCode::kUnavailable, fmt::format("{}; the worker is starting anew", at.lost));
     if (!request.rid.empty() && at.by_rid.contains(request.rid))
       return Status(ErrorCode::kInvalidArgument,
                     fmt::format("a request named {} is running already", request.rid), "rid");
@@ -325,6 +374,8 @@ EngineStats Engine::stats() const {
   if (impl_->waiting_since) stats.seconds_since_progress = seconds_between(*impl_->waiting_since, now());
   return stats;
 }
+
+WorkerReport Engine::worker() const { return impl_->executor->report(); }
 
 const model::ModelDescription& Engine::description() const {
   return impl_->executor->loaded().model->description();

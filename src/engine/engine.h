@@ -16,6 +16,7 @@
 
 #include "core/expected.h"
 #include "engine/rank.h"
+#include "engine/rank_joining.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "kernels/context.h"
@@ -54,11 +55,18 @@ struct EngineOptions {
   Balance balance = Balance::kMix;
   std::vector<std::int32_t> tp_split;  // shares of the tensor ranks; empty: even
   std::shared_ptr<RankLauncher> launcher;
+  RankJoining joining;
   std::string build;  // ranks of another are refused
-  // A rank is gone and with it every request, which end with this sentence. Called once, on some thread.
-  std::function<void(const Status&)> on_lost;
   // For tests that compare bits: sees the logits of every sampled row, on the executor thread.
   LogitsObserver logits_observer;
+};
+
+// The worker's ranks. Where one is lost every request ends with its sentence, new ones are refused with
+// kUnavailable, and the next epoch begins.
+struct WorkerReport {
+  Epoch epoch{1};
+  std::string lost;               // why nothing is served just now; empty: all is well
+  std::vector<RankReport> ranks;  // none where one rank serves alone
 };
 
 struct KvGroupStats {
@@ -108,6 +116,7 @@ class Engine {
   bool drain(TimePoint deadline);
 
   EngineStats stats() const;
+  WorkerReport worker() const;
   const model::ModelDescription& description() const;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer() const;
   std::int32_t context() const;  // the limit in force

@@ -1,19 +1,24 @@
 #include "engine/executor.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <future>
+#include <limits>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "comm/shm_meeting.h"
 #include "core/available_memory.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "engine/interrupt.h"
 #include "engine/pool_size.h"
 #include "engine/rank_carrier.h"
 #include "engine/rank_parts.h"
@@ -26,8 +31,10 @@
 namespace shoal::engine {
 namespace {
 
-// Of this worker's ranks: they are started once, with it.
-constexpr Epoch kEpoch{1};
+// For the carriers, once all have loaded.
+constexpr std::chrono::seconds kMeetingTime{20};
+// Between attempts at an epoch: none before the first, then 1 s, doubled up to this.
+constexpr std::chrono::seconds kLongestPause{30};
 
 Expected<std::int32_t> context_limit(const EngineOptions& options, const model::ModelDescription& model) {
   if (options.context < 0 || options.context > model.context_length)
@@ -38,7 +45,30 @@ Expected<std::int32_t> context_limit(const EngineOptions& options, const model::
   return options.context > 0 ? options.context : model.context_length;
 }
 
+// With what the options leave open.
+RankJoining joining_of(const EngineOptions& options, const Layout& layout) {
+  RankJoining joining = options.joining;
+  if (joining.host.empty()) joining.host = comm::host_identity();
+  if (joining.local_ranks == 0) joining.local_ranks = layout.ranks();
+  return joining;
+}
+
+Status check_joining(const RankJoining& joining, const Layout& layout) {
+  if (joining.local_ranks < 1 || joining.local_ranks > layout.ranks())
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("--local-ranks {}: the layout {} has {} ranks, this one included",
+                        joining.local_ranks, layout.to_string(), layout.ranks()),
+            "--local-ranks"};
+  if (joining.local_ranks < layout.ranks() && !joining.from_elsewhere())
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("--local-ranks {}: the other {} ranks need --listen-ranks to join at",
+                        joining.local_ranks, layout.ranks() - joining.local_ranks),
+            "--local-ranks"};
+  return {};
+}
+
 RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
+  const std::int32_t here = joining_of(options, layout).local_ranks;
   RankSettings settings;
   settings.model = options.model;
   settings.layout = layout;
@@ -46,8 +76,8 @@ RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
   settings.balance = options.balance;
   settings.tp_split = options.tp_split;
   // Ranks of one host share its cores.
-  settings.threads = options.threads > 0 ? options.threads : std::max(usable_cores() / layout.ranks(), 1);
-  settings.spin = settings.threads * layout.ranks() <= usable_cores() || layout.ranks() == 1;
+  settings.threads = options.threads > 0 ? options.threads : std::max(usable_cores() / here, 1);
+  settings.spin = settings.threads * here <= usable_cores() || layout.ranks() == 1;
   settings.kv_dtype = options.kv_dtype;
   settings.activations = options.activations;
   settings.strict = options.deterministic;
@@ -60,7 +90,6 @@ RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
 wire::Assign assign_of(const EngineOptions& options, const RankSettings& settings, std::int32_t max_slots) {
   wire::Assign assign;
   assign.degrees = settings.layout.degrees();
-  assign.epoch = kEpoch;
   std::error_code ignored;
   assign.model = std::filesystem::absolute(options.model, ignored).string();
   assign.kv_dtype = options.kv_dtype == KvDType::kF32 ? "f32" : "bf16";
@@ -77,10 +106,10 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
 }
 
 // What must be the same on all ranks is.
-Status check_alike(const RankParts& own, const EngineOptions& options,
+Status check_alike(const RankParts& own, KvDType kv_dtype, bool strict,
                    const std::vector<wire::Loaded>& loaded) {
   const std::string& fingerprint = own.model->description().fingerprint;
-  const auto kv_ids = own.kv_ids(options.kv_dtype);
+  const auto kv_ids = own.kv_ids(kv_dtype);
   const std::string isa(kernels::isa_name(own.context.isa));
   for (std::size_t rank = 1; rank < loaded.size(); ++rank) {
     const wire::Loaded& theirs = loaded[rank];
@@ -93,18 +122,41 @@ Status check_alike(const RankParts& own, const EngineOptions& options,
     if (theirs.kv_ids != kv_ids)
       return differs("KV layout", fmt::format("{}", fmt::join(kv_ids, " ")),
                      fmt::format("{}", fmt::join(theirs.kv_ids, " ")));
-    if (options.deterministic && theirs.isa != isa) return differs("instruction set", isa, theirs.isa);
+    if (strict && theirs.isa != isa) return differs("instruction set", isa, theirs.isa);
   }
   return {};
 }
 
-// Pages of every pool, the same on all ranks: what all ranks of the host hold of a page counts.
+// Pages of every pool, the same on all ranks: on each host, what its ranks hold of a page counts together.
+// hosts: by rank.
 Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankParts& parts,
-                                    const std::vector<wire::Loaded>& others, std::int32_t context) {
-  PoolRequest request{options.kv_pages,       options.kv_bytes,      parts.page_bytes(options.kv_dtype),
-                      kv::pages_for(context), options.max_sequences, available_memory()};
-  for (const wire::Loaded& other : others) request.page_bytes += other.page_bytes;
-  return pool_pages(request);
+                                    const std::vector<wire::Loaded>& others,
+                                    const std::vector<std::string>& hosts, std::int32_t context) {
+  struct Host {
+    std::size_t page_bytes = 0;
+    std::size_t available = 0;
+  };
+  std::map<std::string, Host> by_name;
+  std::size_t all_pages = 0;
+  for (std::size_t rank = 0; rank < std::max<std::size_t>(others.size(), 1); ++rank) {
+    const std::size_t page = rank == 0 ? parts.page_bytes(options.kv_dtype) : others[rank].page_bytes;
+    Host& host = by_name[hosts.empty() ? "" : hosts[rank]];
+    host.page_bytes += page;
+    // Of several answers of one host the last: it was given when most had loaded.
+    host.available = rank == 0 ? available_memory() : others[rank].available;
+    all_pages += page;
+  }
+  PoolRequest request{options.kv_pages,       options.kv_bytes,      all_pages,
+                      kv::pages_for(context), options.max_sequences, 0};
+  if (options.kv_pages != 0 || options.kv_bytes != 0) return pool_pages(request);
+  std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [name, host] : by_name) {
+    request.page_bytes = host.page_bytes;
+    request.available = host.available;
+    SHOAL_ASSIGN(pages, pool_pages(request));
+    fewest = std::min(fewest, pages);
+  }
+  return fewest;
 }
 
 // Two of a layer's sums over shared memory take some 5 us each; ranks that share a core sleep and wake
@@ -130,35 +182,45 @@ StepResult failed_result(PlanNumber number, const std::string& sentence) {
   StepResult result;
   result.number = number;
   result.error = sentence;
+  result.lost = true;
   return result;
 }
 
 }  // namespace
 
 struct Executor::Impl {
-  std::function<void(StepResult)> done;
-  std::function<void(const Status&)> on_lost;
+  Callbacks callbacks;
   Loaded loaded;
   std::mutex mutex;
   std::condition_variable wake;
   std::deque<StepPlan> plans;
   bool stop = false;
+  std::optional<PlanNumber> resume_at;  // set once the engine has ended what the lost epoch held
   std::thread thread;
 
   // Where there are other ranks. Made while loading; broadcast() is the engine thread's.
   std::unique_ptr<WorkerRanks> ranks;
-  std::shared_ptr<comm::ShmSegment> segment;
-  // Results come from whichever rank samples, losses from any: both under this mutex.
+  RankSettings settings;
+  RankJoining joining;
+  KvDType kv_dtype = KvDType::kBf16;
+  bool strict = false;
+  Rank::Options rank_options;
+  std::shared_ptr<comm::Ledger> ledger;
+  Interrupt interrupt;
+  // Results come from whichever rank samples, losses from any: all under this mutex.
   std::mutex answering;
   std::deque<PlanNumber> unanswered;
-  std::string lost;  // empty: nobody
+  Epoch epoch;
+  std::string lost;  // why nothing is served; empty: all is well
 
   void main(const EngineOptions& options, std::int32_t max_slots, std::promise<Status> started);
   Status load(const EngineOptions& options, std::int32_t max_slots, RankParts& parts);
-  Status start_ranks(const EngineOptions& options, const RankSettings& settings, std::int32_t max_slots);
-  Status connect_ranks(const RankSettings& settings, RankParts& parts,
-                       const std::vector<wire::Loaded>& others);
+  Status start_ranks(const EngineOptions& options, std::int32_t max_slots);
+  Status connect_epoch(RankParts& parts, const std::vector<wire::Loaded>& others, PlanNumber first_plan);
+  Expected<std::string> listen(std::optional<comm::Listener>& listener) const;
   void serve(RankParts& parts);
+  bool recover(RankParts& parts);
+  bool pause(std::chrono::milliseconds time);
   void answer(StepResult result);
   void lose(const Status& status);
 };
@@ -167,6 +229,7 @@ void Executor::Impl::main(const EngineOptions& options, std::int32_t max_slots,
                           std::promise<Status> started) {
   flush_denormals_here();
   RankParts parts;
+  ledger = parts.ledger;
   Status status;
   try {
     status = load(options, max_slots, parts);
@@ -174,32 +237,39 @@ void Executor::Impl::main(const EngineOptions& options, std::int32_t max_slots,
     status = Status(ErrorCode::kInternal, fmt::format("loading the model failed: {}", error.what()));
   }
   // options is the caller's and gone once start() returns.
+  settings.progress = {};
   started.set_value(status);
   if (status.ok()) serve(parts);
+  interrupt.release();
 }
 
 Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots, RankParts& parts) {
   SHOAL_ASSIGN(layout, Layout::make(options.degrees));
-  const RankSettings settings = settings_of(options, layout);
-  if (layout.ranks() > 1) SHOAL_TRY(start_ranks(options, settings, max_slots));
+  settings = settings_of(options, layout);
+  kv_dtype = options.kv_dtype;
+  strict = options.deterministic;
+  rank_options.max_slots = max_slots;
+  rank_options.observer = options.logits_observer;
+  rank_options.plans_in_flight = layout.plans_in_flight();
+  if (layout.ranks() > 1) SHOAL_TRY(start_ranks(options, max_slots));
   SHOAL_TRY(parts.load_weights(settings));
   SHOAL_ASSIGN(context, context_limit(options, parts.model->description()));
   std::vector<wire::Loaded> others;
   if (ranks != nullptr) {
     SHOAL_ASSIGN(all, ranks->await_loaded());
-    SHOAL_TRY(check_alike(parts, options, all));
+    SHOAL_TRY(check_alike(parts, kv_dtype, strict, all));
     others = std::move(all);
   }
-  SHOAL_ASSIGN(pages, choose_pages(options, parts, others, context));
+  SHOAL_ASSIGN(pages, choose_pages(options, parts, others,
+                                   ranks != nullptr ? ranks->hosts() : std::vector<std::string>{}, context));
   loaded.kv_pages = pages;
-  SHOAL_TRY(parts.make_pools(options.kv_dtype, pages));
-  if (ranks != nullptr) SHOAL_TRY(connect_ranks(settings, parts, others));
-  if (ranks != nullptr) warn_if_slow(settings, *parts.model);
-  Rank::Options rank_options;
-  rank_options.max_slots = max_slots;
-  rank_options.observer = options.logits_observer;
-  rank_options.plans_in_flight = layout.plans_in_flight();
-  parts.make_rank(std::move(rank_options));
+  SHOAL_TRY(parts.make_pools(kv_dtype, pages));
+  if (ranks != nullptr) {
+    SHOAL_TRY(connect_epoch(parts, others, PlanNumber(1)));
+    warn_if_slow(settings, *parts.model);
+  } else {
+    parts.make_rank(rank_options);
+  }
 
   loaded.model = parts.model.get();
   loaded.kv_bytes = parts.store->bytes();
@@ -210,28 +280,38 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   return {};
 }
 
-Status Executor::Impl::start_ranks(const EngineOptions& options, const RankSettings& settings,
-                                   std::int32_t max_slots) {
+Status Executor::Impl::start_ranks(const EngineOptions& options, std::int32_t max_slots) {
   SHOAL_TRY(parallel::check_degrees(settings.layout));
   if (options.launcher == nullptr)
     return {ErrorCode::kInternal, "a layout of several ranks needs somebody who starts them"};
-  on_lost = options.on_lost;
+  joining = joining_of(options, settings.layout);
+  SHOAL_TRY(check_joining(joining, settings.layout));
   WorkerRanks::Options ranks_options;
   ranks_options.layout = settings.layout;
   ranks_options.assign = assign_of(options, settings, max_slots);
   ranks_options.build = options.build;
-  ranks_options.host = comm::host_identity();
+  ranks_options.joining = joining;
   ranks_options.launcher = options.launcher;
   ranks_options.result = [this](StepResult result) { answer(std::move(result)); };
   ranks_options.lost = [this](const Status& status) { lose(status); };
   SHOAL_ASSIGN(started, WorkerRanks::start(std::move(ranks_options)));
   ranks = std::move(started);
-  return {};
+  epoch = Epoch(1);
+  return ranks->begin_epoch(epoch);
+}
+
+// Where the carriers of the others call this one.
+Expected<std::string> Executor::Impl::listen(std::optional<comm::Listener>& listener) const {
+  if (!joining.from_elsewhere()) return std::string();
+  SHOAL_ASSIGN(opened, comm::Listener::open(joining.listen.host, 0));
+  listener.emplace(std::move(opened));
+  // They know the host: it is where they have joined.
+  return fmt::format(":{}", listener->port());
 }
 
 // All have loaded: they get their memory and meet.
-Status Executor::Impl::connect_ranks(const RankSettings& settings, RankParts& parts,
-                                     const std::vector<wire::Loaded>& others) {
+Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::Loaded>& others,
+                                     PlanNumber first_plan) {
   wire::Start start;
   start.pages = loaded.kv_pages;
   start.lanes = parts.pool->size();
@@ -239,29 +319,52 @@ Status Executor::Impl::connect_ranks(const RankSettings& settings, RankParts& pa
     start.lanes = std::min(start.lanes, others[rank].threads);
   if (start.lanes < 1) return {ErrorCode::kCorrupt, "a rank has joined with no threads"};
   start.ring_bytes = ring_bytes_for(settings.layout, parts.model->description().hidden);
-  start.hosts.assign(others.size(), comm::host_identity());
-  SHOAL_ASSIGN(made,
-               comm::ShmSegment::create(shm_layout_for(settings.layout, start.lanes, start.ring_bytes)));
-  segment = made;
-  SHOAL_ASSIGN(meeting, comm::ShmHost::open(segment));
-  start.meeting = meeting->name();
-  SHOAL_TRY(ranks->begin(start));
-  parts.connect(settings.layout, 0, shm_carrier_for(segment, 0, settings.spin, *parts.pool));
-  // The meeting point stays open until all are there.
+  start.first_plan = first_plan;
+  SHOAL_ASSIGN(name, comm::ShmHost::draw_name());
+  start.meeting = name;
+  start.hosts = ranks->hosts();
+  std::optional<comm::Listener> listener;
+  SHOAL_ASSIGN(endpoint, listen(listener));
+  start.endpoints.push_back(endpoint);
+  for (std::size_t rank = 1; rank < others.size(); ++rank) start.endpoints.push_back(others[rank].endpoint);
+
+  RankMeeting meeting;
+  meeting.layout = settings.layout;
+  meeting.epoch = epoch;
+  meeting.hosts = start.hosts;
+  meeting.name = start.meeting;
+  meeting.lanes = start.lanes;
+  meeting.ring_bytes = start.ring_bytes;
+  meeting.spin = settings.spin;
+  // Rank 0 is called by all and calls nobody.
+  meeting.endpoints.resize(start.hosts.size());
+  SHOAL_TRY(ranks->send_start(start));
+  SHOAL_ASSIGN(connection, connect_ranks(meeting, ranks->token(), listener ? &*listener : nullptr,
+                                         *parts.pool, interrupt, now() + kMeetingTime));
+  log(LogLevel::kInfo, "ranks.connected", "epoch={} carrier=\"{}\"", epoch.value, connection.carrier->name());
+  parts.connect(settings.layout, 0, std::move(connection), meeting.scopes());
+  rank_options.first_plan = first_plan;
+  parts.make_rank(rank_options);
   return ranks->await_ready();
 }
 
 void Executor::Impl::serve(RankParts& parts) {
   for (;;) {
-    StepPlan plan;
+    std::optional<StepPlan> plan;
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock, [&] { return stop || !plans.empty(); });
-      if (plans.empty()) return;
-      plan = std::move(plans.front());
-      plans.pop_front();
+      wake.wait(lock, [&] { return stop || !plans.empty() || resume_at; });
+      if (plans.empty() && stop) return;
+      if (!resume_at) {
+        plan = std::move(plans.front());
+        plans.pop_front();
+      }
     }
-    StepResult result = parts.rank->run(plan);
+    if (!plan) {
+      if (!recover(parts)) return;
+      continue;
+    }
+    StepResult result = parts.rank->run(*plan);
     if (!parts.peers) {
       answer(std::move(result));
     } else if (!parts.peers->status().ok()) {
@@ -272,36 +375,86 @@ void Executor::Impl::serve(RankParts& parts) {
   }
 }
 
+// Until an epoch serves again; false where the worker is stopped first.
+bool Executor::Impl::recover(RankParts& parts) {
+  PlanNumber first_plan;
+  {
+    const std::lock_guard lock(mutex);
+    first_plan = *std::exchange(resume_at, std::nullopt);
+    plans.clear();  // answered when the epoch was lost
+  }
+  std::chrono::milliseconds wait{0};
+  for (;;) {
+    if (!pause(wait)) return false;
+    wait = std::clamp<std::chrono::milliseconds>(2 * wait, std::chrono::seconds(1), kLongestPause);
+    interrupt.release();
+    parts.disconnect();
+    interrupt.clear();
+    {
+      const std::lock_guard lock(answering);
+      ++epoch.value;
+    }
+    log(LogLevel::kInfo, "worker.epoch", "epoch={}", epoch.value);
+    const auto attempt = [&]() -> Status {
+      SHOAL_TRY(ranks->begin_epoch(epoch));
+      SHOAL_ASSIGN(others, ranks->await_loaded());
+      SHOAL_TRY(check_alike(parts, kv_dtype, strict, others));
+      return connect_epoch(parts, others, first_plan);
+    };
+    const Status status = attempt();
+    if (status.ok()) break;
+    log(LogLevel::kWarn, "worker.epoch_failed", "epoch={} reason=\"{}\"", epoch.value, status.message());
+  }
+  {
+    const std::lock_guard lock(answering);
+    lost.clear();
+  }
+  log(LogLevel::kInfo, "worker.recovered", "epoch={}", epoch.value);
+  callbacks.recovered();
+  // Lost again while the last loss was not over: nobody was told.
+  if (const Status status = ranks->status(); !status.ok()) lose(status);
+  return true;
+}
+
+bool Executor::Impl::pause(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex);
+  return !wake.wait_for(lock, time, [&] { return stop; });
+}
+
 void Executor::Impl::answer(StepResult result) {
   {
     const std::lock_guard lock(answering);
     if (!unanswered.empty() && unanswered.front() == result.number) {
       unanswered.pop_front();
-      return done(std::move(result));
+      return callbacks.done(std::move(result));
     }
     if (!lost.empty()) return;
   }
   lose({ErrorCode::kCorrupt, fmt::format("an answer to step plan {} was not due", result.number.value)});
 }
 
-// Every plan in flight fails, and every later one at once.
+// Every plan in flight fails, and every later one at once, until the next epoch serves.
 void Executor::Impl::lose(const Status& status) {
+  Epoch ended;
   {
     const std::lock_guard lock(answering);
     if (!lost.empty()) return;
     lost = status.message();
-    segment->abort(lost);
-    for (; !unanswered.empty(); unanswered.pop_front()) done(failed_result(unanswered.front(), lost));
+    ended = epoch;
+    interrupt.trip(lost);
+    for (; !unanswered.empty(); unanswered.pop_front())
+      callbacks.done(failed_result(unanswered.front(), lost));
   }
-  if (on_lost) on_lost(status);
+  log(LogLevel::kWarn, "worker.lost_rank", "epoch={} reason=\"{}\"", ended.value, status.message());
+  callbacks.lost(status);
 }
 
 Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Expected<std::unique_ptr<Executor>> Executor::start(const EngineOptions& options, std::int32_t max_slots,
-                                                    std::function<void(StepResult)> done) {
+                                                    Callbacks callbacks) {
   auto impl = std::make_unique<Impl>();
-  impl->done = std::move(done);
+  impl->callbacks = std::move(callbacks);
   std::promise<Status> started;
   std::future<Status> outcome = started.get_future();
   impl->thread = std::thread([&options, max_slots, raw = impl.get(), started = std::move(started)]() mutable {
@@ -319,16 +472,22 @@ Executor::~Executor() {
     impl_->stop = true;
   }
   impl_->wake.notify_one();
+  if (impl_->ranks != nullptr) {
+    impl_->ranks->cancel();
+    // Ends the carriers of an epoch that is being begun. Of one that serves, what is queued is run first.
+    const std::lock_guard lock(impl_->answering);
+    if (!impl_->lost.empty()) impl_->interrupt.trip("the worker is being stopped");
+  }
   if (impl_->thread.joinable()) impl_->thread.join();
   // Its links call back into what follows.
   impl_->ranks.reset();
 }
 
 void Executor::push(StepPlan plan) {
-  plan.epoch = kEpoch;
   {
     const std::lock_guard lock(impl_->answering);
-    if (!impl_->lost.empty()) return impl_->done(failed_result(plan.number, impl_->lost));
+    if (!impl_->lost.empty()) return impl_->callbacks.done(failed_result(plan.number, impl_->lost));
+    plan.epoch = impl_->epoch;
     impl_->unanswered.push_back(plan.number);
   }
   if (impl_->ranks != nullptr) impl_->ranks->broadcast(plan);
@@ -337,6 +496,30 @@ void Executor::push(StepPlan plan) {
     impl_->plans.push_back(std::move(plan));
   }
   impl_->wake.notify_one();
+}
+
+void Executor::resume(PlanNumber next) {
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->resume_at = next;
+  }
+  impl_->wake.notify_one();
+}
+
+WorkerReport Executor::report() const {
+  WorkerReport report;
+  {
+    const std::lock_guard lock(impl_->answering);
+    report.epoch = impl_->epoch;
+    report.lost = impl_->lost;
+  }
+  if (impl_->ranks == nullptr) return report;
+  report.ranks = impl_->ranks->reports();
+  RankReport& head = report.ranks.front();
+  head.state = report.lost.empty() ? "ready" : "waiting";
+  head.pid = static_cast<std::int32_t>(::getpid());
+  add(head.traffic, totals_of(*impl_->ledger));
+  return report;
 }
 
 const Executor::Loaded& Executor::loaded() const { return impl_->loaded; }

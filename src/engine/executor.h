@@ -1,10 +1,12 @@
 // The executor thread of a worker's own rank: loads the model, then runs step plans one after the other.
+// Where other ranks serve with it and one is lost, it ends the epoch and begins the next.
 //
-// Thread-safety: push() belongs to the engine thread; `done` is called on the executor thread and must only
-//   queue.
+// Thread-safety: push() and resume() belong to the engine thread, report() to any; callbacks come on any
+//   thread, push()'s caller's included, and must only queue.
 // Ownership: owns thread, compute pool, model, KV bytes and rank. The destructor runs what is queued and
 //   joins: at most two steps.
-// Invariants: every pushed plan is answered exactly once, in order.
+// Invariants: every pushed plan is answered exactly once, in order. After `lost` plans fail at once until
+//   `recovered`, which follows resume().
 
 #pragma once
 
@@ -13,6 +15,7 @@
 
 #include "core/expected.h"
 #include "engine/engine.h"
+#include "engine/rank_joining.h"
 #include "layout/step_plan.h"
 #include "model/forward.h"
 
@@ -29,15 +32,24 @@ class Executor {
     std::int32_t context = 0;  // the limit in force: as asked, and no more than the pools hold
   };
 
+  struct Callbacks {
+    std::function<void(StepResult)> done;
+    std::function<void(const Status&)> lost;
+    std::function<void()> recovered;
+  };
+
   // Loads on the new thread and waits for it; options.progress is called there. max_slots: rows of the
   // sequence table.
   static Expected<std::unique_ptr<Executor>> start(const EngineOptions& options, std::int32_t max_slots,
-                                                   std::function<void(StepResult)> done);
+                                                   Callbacks callbacks);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   void push(StepPlan plan);
+  // After `lost`: no plan is in flight, nothing is held for one; the next will have this number.
+  void resume(PlanNumber next);
+  WorkerReport report() const;
   const Loaded& loaded() const;
 
  private:

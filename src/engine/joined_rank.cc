@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -10,14 +11,17 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "comm/ledger.h"
 #include "comm/pulsed_link.h"
-#include "comm/shm_meeting.h"
+#include "comm/shm_layout.h"
 #include "core/available_memory.h"
 #include "core/log.h"
-#include "engine/pool_size.h"
+#include "engine/interrupt.h"
 #include "engine/rank_carrier.h"
 #include "engine/rank_parts.h"
+#include "engine/rank_traffic.h"
 #include "wire/bytes.h"
 #include "wire/step_plan_codec.h"
 
@@ -28,6 +32,8 @@ using wire::MessageType;
 
 constexpr std::chrono::seconds kJoinTime{60};
 constexpr std::chrono::seconds kOpeningTime{5};
+// For the carriers, once all have loaded.
+constexpr std::chrono::seconds kMeetingTime{20};
 constexpr std::chrono::milliseconds kRetryTime{200};  // between two tries to reach a head that is not up yet
 
 Status lost(const std::string& reason) {
@@ -51,13 +57,17 @@ Expected<std::unique_ptr<comm::ControlLink>> reach(const JoinOptions& options,
   }
 }
 
-// Frames of the head, in order, for the executor thread; and the end of the head.
+// Frames of the head, in order, for the executor thread; and the end of the head. A reset overtakes what came
+// before it, and ends what the executor thread waits for.
 class Inbox {
  public:
   void push(comm::ControlFrame frame) {
     {
       const std::lock_guard lock(mutex_);
+      const bool reset = frame.type == MessageType::kReset;
+      if (reset) frames_.clear();
       frames_.push_back(std::move(frame));
+      if (reset) interrupt_.trip("the worker starts anew");
     }
     arrived_.notify_one();
   }
@@ -66,15 +76,9 @@ class Inbox {
       const std::lock_guard lock(mutex_);
       lost_ = status.message();
       // A pass that waits for others would wait for ever: nobody tells them to go on.
-      if (segment_ != nullptr) segment_->abort("the head is lost");
+      interrupt_.trip("the head is lost");
     }
     arrived_.notify_one();
-  }
-  // What to abort at the head's end.
-  void attach(std::shared_ptr<comm::ShmSegment> segment) {
-    const std::lock_guard lock(mutex_);
-    segment_ = std::move(segment);
-    if (lost_) segment_->abort("the head is lost");
   }
   // The link's beats are the deadline: a head that lives may take its time.
   Expected<comm::ControlFrame> pop() {
@@ -83,8 +87,10 @@ class Inbox {
     if (frames_.empty()) return lost(*lost_);
     comm::ControlFrame frame = std::move(frames_.front());
     frames_.pop_front();
+    if (frame.type == MessageType::kReset && !lost_) interrupt_.clear();
     return frame;
   }
+  Interrupt& interrupt() { return interrupt_; }
   void set_loading(bool loading) { loading_.store(loading); }
   bool loading() const { return loading_.load(); }
   bool head_lost() {
@@ -97,11 +103,11 @@ class Inbox {
   std::condition_variable arrived_;
   std::deque<comm::ControlFrame> frames_;
   std::optional<std::string> lost_;
-  std::shared_ptr<comm::ShmSegment> segment_;
+  Interrupt interrupt_;
   std::atomic<bool> loading_{false};
 };
 
-Expected<RankSettings> settings_of(const wire::Assign& assign, const std::string& model) {
+Expected<RankSettings> settings_of(const wire::Assign& assign, const JoinOptions& options) {
   const auto bad = [](const char* what) {
     return Status(ErrorCode::kCorrupt, fmt::format("the head assigns a {} that is none", what));
   };
@@ -119,12 +125,12 @@ Expected<RankSettings> settings_of(const wire::Assign& assign, const std::string
   if (!balance) return bad("balance");
   settings.layout = layout;
   settings.rank = assign.rank;
-  settings.model = model.empty() ? assign.model : model;
+  settings.model = options.model.empty() ? assign.model : options.model;
   settings.stage_layers = assign.stage_layers;
   settings.tp_split = assign.tp_split;
   settings.balance = *balance;
-  settings.threads = assign.threads;
-  settings.spin = assign.spin;
+  settings.threads = options.threads > 0 ? options.threads : assign.threads;
+  settings.spin = assign.spin && settings.threads <= usable_cores();
   settings.kv_dtype = assign.kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16;
   settings.activations =
       assign.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
@@ -136,17 +142,44 @@ Expected<RankSettings> settings_of(const wire::Assign& assign, const std::string
   return settings;
 }
 
+// As the head names it; without a host it is the head's.
+Expected<comm::Endpoint> endpoint_of(const std::string& text, const comm::Endpoint& head) {
+  const bool at_head = text.starts_with(':');
+  auto endpoint = comm::parse_endpoint(at_head ? head.host + text : text);
+  if (endpoint.ok() && at_head) endpoint->host = head.host;
+  if (!endpoint.ok()) return Status(ErrorCode::kCorrupt, "the head names an address of a rank that is none");
+  return endpoint;
+}
+
+bool is_any_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
 class JoinedRank {
  public:
-  JoinedRank(const JoinOptions& options, Inbox& inbox, comm::PulsedLink& link)
-      : options_(options), inbox_(inbox), link_(link) {}
+  JoinedRank(const JoinOptions& options, const wire::ClusterToken& token, Inbox& inbox,
+             comm::PulsedLink& link, std::shared_ptr<comm::Ledger> ledger)
+      : options_(options), token_(token), inbox_(inbox), link_(link) {
+    parts_.ledger = std::move(ledger);
+  }
+  ~JoinedRank() { inbox_.interrupt().release(); }
 
   Status run() {
     SHOAL_TRY(join());
     SHOAL_TRY(load());
-    SHOAL_TRY(start());
-    return serve();
+    for (;;) {
+      const Status status = run_epoch();
+      inbox_.interrupt().release();
+      parts_.disconnect();
+      listener_.reset();
+      if (!reset_) {
+        if (!heals_) return status;
+        SHOAL_TRY(await_reset(status));
+      }
+      heals_ = false;
+      assign_.epoch = *std::exchange(reset_, std::nullopt);
+      log(LogLevel::kInfo, "rank.epoch", "rank={} epoch={}", assign_.rank, assign_.epoch.value);
+    }
   }
+  Epoch epoch() const { return assign_.epoch; }
 
  private:
   // The next frame's body, where it is of this type.
@@ -157,6 +190,11 @@ class JoinedRank {
       return Status(ErrorCode::kInvalidArgument, sentence);
     }
     if (frame.type == MessageType::kStop) return Status(ErrorCode::kCancelled, "stopped");
+    if (frame.type == MessageType::kReset && assign_.rank > 0) {
+      SHOAL_ASSIGN(epoch, wire::decode_epoch(frame.body));
+      reset_ = epoch;
+      return Status(ErrorCode::kUnavailable, "the worker starts anew");
+    }
     if (frame.type != type)
       return Status(ErrorCode::kCorrupt, fmt::format("the head sent message {} where {} was due",
                                                      static_cast<int>(frame.type), static_cast<int>(type)));
@@ -170,8 +208,10 @@ class JoinedRank {
     SHOAL_ASSIGN(body, expect(MessageType::kAssign));
     SHOAL_ASSIGN(assign, wire::decode_assign(body));
     assign_ = std::move(assign);
-    SHOAL_ASSIGN(settings, settings_of(assign_, options_.model));
+    SHOAL_ASSIGN(settings, settings_of(assign_, options_));
     settings_ = std::move(settings);
+    log(LogLevel::kInfo, "rank.joined", "rank={} epoch={} model={}", assign_.rank, assign_.epoch.value,
+        settings_.model.string());
     return {};
   }
 
@@ -188,15 +228,62 @@ class JoinedRank {
     inbox_.set_loading(true);
     const Status status = parts_.load_weights(settings_);
     inbox_.set_loading(false);
-    SHOAL_TRY(status);
+    return status;
+  }
+
+  Status run_epoch() {
+    SHOAL_TRY(announce());
+    SHOAL_TRY(start());
+    return serve();
+  }
+
+  // Where the others may call.
+  Expected<std::string> listen() {
+    if (!assign_.network) return std::string();
+    const bool advertised = !options_.advertise.host.empty();
+    std::string host = assign_.listen.empty() ? link_.local_host() : assign_.listen;
+    if (advertised) host = options_.advertise.host.find(':') == std::string::npos ? "0.0.0.0" : "::";
+    SHOAL_ASSIGN(listener, comm::Listener::open(host, options_.advertise.port));
+    const std::uint16_t port = listener.port();
+    listener_.emplace(std::move(listener));
+    if (advertised) return comm::to_string({options_.advertise.host, port});
+    return is_any_address(host) ? fmt::format(":{}", port) : comm::to_string({host, port});
+  }
+
+  Status announce() {
     wire::Loaded loaded;
+    loaded.epoch = assign_.epoch;
     loaded.fingerprint = parts_.model->description().fingerprint;
     loaded.kv_ids = parts_.kv_ids(settings_.kv_dtype);
     loaded.isa = kernels::isa_name(parts_.context.isa);
     loaded.page_bytes = parts_.page_bytes(settings_.kv_dtype);
     loaded.available = available_memory();
     loaded.threads = parts_.pool->size();
+    SHOAL_ASSIGN(endpoint, listen());
+    loaded.endpoint = std::move(endpoint);
     return link_.send(MessageType::kLoaded, wire::encode(loaded));
+  }
+
+  Expected<RankMeeting> meeting_of(const wire::Start& start) const {
+    const auto ranks = static_cast<std::size_t>(settings_.layout.ranks());
+    if (start.hosts.size() != ranks || start.endpoints.size() != ranks)
+      return Status(ErrorCode::kCorrupt, "the head names other ranks than the layout has");
+    RankMeeting meeting;
+    meeting.layout = settings_.layout;
+    meeting.rank = settings_.rank;
+    meeting.epoch = assign_.epoch;
+    meeting.hosts = start.hosts;
+    meeting.name = start.meeting;
+    meeting.lanes = start.lanes;
+    meeting.ring_bytes = start.ring_bytes;
+    const auto here = std::ranges::count(start.hosts, start.hosts[static_cast<std::size_t>(settings_.rank)]);
+    meeting.spin = settings_.spin && here * parts_.pool->size() <= usable_cores();
+    if (meeting.one_host()) return meeting;
+    for (const std::string& text : start.endpoints) {
+      SHOAL_ASSIGN(endpoint, endpoint_of(text, options_.head));
+      meeting.endpoints.push_back(std::move(endpoint));
+    }
+    return meeting;
   }
 
   Status start() {
@@ -206,19 +293,26 @@ class JoinedRank {
         start.lanes > parts_.pool->size() || start.ring_bytes < comm::kShmPage ||
         start.ring_bytes > (std::uint64_t{1} << 36) || start.ring_bytes % comm::kShmPage != 0)
       return {ErrorCode::kCorrupt, "the head starts with sizes that are none"};
-    SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages));
-    SHOAL_ASSIGN(segment, comm::attach_segment(
-                              start.meeting, shm_layout_for(settings_.layout, start.lanes, start.ring_bytes),
-                              now() + kOpeningTime));
-    inbox_.attach(segment);
-    parts_.connect(settings_.layout, settings_.rank,
-                   shm_carrier_for(segment, settings_.rank, settings_.spin, *parts_.pool));
+    SHOAL_ASSIGN(meeting, meeting_of(start));
+    if (!parts_.store || start.pages != pages_) SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages));
+    pages_ = start.pages;
+    auto connection = connect_ranks(meeting, token_, listener_ ? &*listener_ : nullptr, *parts_.pool,
+                                    inbox_.interrupt(), now() + kMeetingTime);
+    // Nobody else is expected to call.
+    listener_.reset();
+    heals_ = !connection.ok();
+    if (!connection.ok()) return connection.error();
+    log(LogLevel::kInfo, "rank.connected", "rank={} carrier=\"{}\"", settings_.rank,
+        connection->carrier->name());
+    to_head_ = {meeting.scopes().front()};
+    parts_.connect(settings_.layout, settings_.rank, *std::move(connection), meeting.scopes());
     Rank::Options options;
     options.max_slots = assign_.max_slots;
     options.observer = options_.logits_observer;
     options.plans_in_flight = settings_.layout.plans_in_flight();
+    options.first_plan = start.first_plan;
     parts_.make_rank(std::move(options));
-    return link_.send(MessageType::kReady);
+    return link_.send(MessageType::kReady, wire::encode_epoch(assign_.epoch));
   }
 
   Status serve() {
@@ -229,17 +323,58 @@ class JoinedRank {
         return {ErrorCode::kCorrupt, fmt::format("a step plan of epoch {} came in epoch {}", plan.epoch.value,
                                                  assign_.epoch.value)};
       const StepResult result = parts_.rank->run(plan);
-      SHOAL_TRY(parts_.peers->status());
-      if (parts_.peers->samples()) SHOAL_TRY(link_.send(MessageType::kResult, wire::encode(result)));
+      if (const Status status = parts_.peers->status(); !status.ok()) {
+        heals_ = true;
+        return status;
+      }
+      if (!parts_.peers->samples()) continue;
+      const std::vector<std::byte> answer = wire::encode(result);
+      SHOAL_TRY(link_.send(MessageType::kResult, answer));
+      parts_.ledger->charge(comm::Purpose::kPlan, to_head_.of(answer.size()));
     }
   }
 
+  // This epoch is over for this rank; the head may begin another.
+  Status await_reset(const Status& why) {
+    if (!inbox_.head_lost()) {
+      log(LogLevel::kWarn, "rank.failed", "rank={} epoch={} reason=\"{}\"", assign_.rank, assign_.epoch.value,
+          why.message());
+      (void)link_.send(MessageType::kFailed, wire::encode(wire::Failed{assign_.epoch, why.message()}));
+    }
+    while (!reset_) {
+      auto body = expect(MessageType::kPlan);
+      if (!body.ok() && !reset_) return body.error();
+    }
+    return {};
+  }
+
   const JoinOptions& options_;
+  const wire::ClusterToken& token_;
   Inbox& inbox_;
   comm::PulsedLink& link_;
   wire::Assign assign_;
   RankSettings settings_;
   RankParts parts_;
+  std::int64_t pages_ = 0;
+  ControlCharge to_head_;
+  std::optional<comm::Listener> listener_;  // while others may call
+  std::optional<Epoch> reset_;              // the epoch that the head has begun
+  bool heals_ = false;                      // what failed is over with the epoch
+};
+
+// The ledger goes to the head with the beats, where it has changed.
+class TrafficReporter {
+ public:
+  explicit TrafficReporter(std::shared_ptr<const comm::Ledger> ledger) : ledger_(std::move(ledger)) {}
+  void report(comm::ControlLink& link) {
+    std::vector<std::byte> body = wire::encode(message_of(totals_of(*ledger_)));
+    if (body == sent_) return;
+    if (link.send(MessageType::kTraffic, body).ok()) sent_ = std::move(body);
+  }
+
+ private:
+  std::shared_ptr<const comm::Ledger> ledger_;
+  std::vector<std::byte> sent_ = wire::encode(wire::Traffic{});
 };
 
 }  // namespace
@@ -248,15 +383,19 @@ Expected<RankEnd> run_joined_rank(const JoinOptions& options, const wire::Cluste
   flush_denormals_here();
   SHOAL_ASSIGN(control, reach(options, token));
   Inbox inbox;
+  auto ledger = std::make_shared<comm::Ledger>();
+  TrafficReporter reporter(ledger);
   comm::PulsedLink link(
       std::move(control), [&](comm::ControlFrame frame) { inbox.push(std::move(frame)); },
       [&](const Status& status) {
         inbox.end(status);
         if (inbox.loading() && options.lost_while_loading) options.lost_while_loading();
-      });
+      },
+      [&](comm::ControlLink& beating) { reporter.report(beating); });
+  JoinedRank rank(options, token, inbox, link, ledger);
   Status status;
   try {
-    status = JoinedRank(options, inbox, link).run();
+    status = rank.run();
   } catch (const std::exception& error) {
     status = Status(ErrorCode::kInternal, fmt::format("a rank failed: {}", error.what()));
   }
@@ -266,7 +405,7 @@ Expected<RankEnd> run_joined_rank(const JoinOptions& options, const wire::Cluste
     log(LogLevel::kWarn, "rank.lost_head", "reason=\"{}\"", status.message());
     return RankEnd::kLostHead;
   }
-  (void)link.send(MessageType::kFailed, wire::encode_sentence(status.message()));
+  (void)link.send(MessageType::kFailed, wire::encode(wire::Failed{rank.epoch(), status.message()}));
   return status;
 }
 

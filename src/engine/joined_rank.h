@@ -3,7 +3,8 @@
 // Thread-safety: run_joined_rank() occupies its thread, the rank's executor, until the end; it starts threads
 //   of its own for the link.
 // Ownership: everything of the rank is gone when it returns.
-// Invariants: docs/wire.md, sections 3 to 5. It ends within seconds of its head's end, whatever it was doing.
+// Invariants: docs/wire.md, sections 3 to 5. It ends within seconds of its head's end, whatever it was doing;
+//   the loss of another rank it survives: its weights stay for the next epoch.
 
 #pragma once
 
@@ -20,10 +21,14 @@ namespace shoal::engine {
 
 struct JoinOptions {
   comm::Endpoint head;
-  std::int32_t rank = -1;  // -1: any
-  std::string build;       // the head's must be the same
-  std::string host;        // comm::host_identity(), or what stands for it
-  std::string model;       // instead of the path that the head names; empty: that
+  std::int32_t rank = -1;    // -1: any
+  std::string build;         // the head's must be the same
+  std::string host;          // comm::host_identity(), or what stands for it
+  std::string model;         // instead of the path that the head names; empty: that
+  std::int32_t threads = 0;  // 0: as the head assigns
+  // Where the other ranks call this one. No host: at the address that the head was reached from. Port 0: a
+  // free one.
+  comm::Endpoint advertise;
   // Whether a head that does not listen yet is waited for: one that starts its ranks itself does.
   bool await_head = false;
   // The head went while weights are being packed, which nothing can cut short: a process ends here.

@@ -17,6 +17,7 @@ Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context conte
       options_(std::move(options)),
       vocabulary_(model.description().vocabulary),
       groups_(model.kv_groups().size()),
+      next_(options_.first_plan),
       rows_(static_cast<std::size_t>(options_.max_slots)) {
   if (options_.peers != nullptr && options_.peers->layout().degrees().tp > 1)
     vocabulary_ends_ = model.vocabulary_ends();

@@ -49,6 +49,7 @@ class Rank {
     parallel::Peers* peers = nullptr;
     // Of the head, at most: ids of plans that far back have been sent.
     std::int32_t plans_in_flight = 2;
+    PlanNumber first_plan{1};
   };
 
   Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options);
@@ -113,7 +114,7 @@ class Rank {
   Options options_;
   std::int64_t vocabulary_;
   std::size_t groups_;
-  PlanNumber next_{1};
+  PlanNumber next_;
   std::vector<Row> rows_;
   std::uint64_t opens_ = 0;
   std::deque<AwaitedIds> awaited_;

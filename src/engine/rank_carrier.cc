@@ -1,8 +1,14 @@
 #include "engine/rank_carrier.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "comm/mixed_carrier.h"
 #include "comm/shm_carrier.h"
+#include "comm/tcp_carrier.h"
+#include "comm/tcp_mesh.h"
 
 namespace shoal::engine {
 namespace {
@@ -12,6 +18,58 @@ constexpr std::uint64_t kLeastRing = std::uint64_t{1} << 20;
 // larger step only makes its stage wait.
 constexpr std::int64_t kRowsOfAStep = 1024 + 64;
 
+const std::string& host_of(const RankMeeting& meeting, std::int32_t rank) {
+  return meeting.hosts[static_cast<std::size_t>(rank)];
+}
+
+std::int32_t lowest_rank_here(const RankMeeting& meeting) {
+  const auto first = std::find(meeting.hosts.begin(), meeting.hosts.end(), host_of(meeting, meeting.rank));
+  return static_cast<std::int32_t>(first - meeting.hosts.begin());
+}
+
+// The memory of this rank's host, the same on each of its ranks. Ranks of other hosts have their places in
+// it, too: what nobody touches costs nothing.
+comm::ShmLayout shm_layout_for(const RankMeeting& meeting) {
+  const Layout& layout = meeting.layout;
+  comm::ShmLayout shm;
+  shm.ranks = layout.ranks();
+  shm.lanes = meeting.lanes;
+  shm.ring_bytes = meeting.ring_bytes;
+  const std::int32_t tp = layout.degrees().tp;
+  for (std::int32_t rank = 0; tp > 1 && rank < layout.ranks(); rank += tp) {
+    const Group group = layout.group(GroupKind::kAttentionTensor, rank);
+    const bool here = std::ranges::all_of(group.ranks, [&](std::int32_t each) {
+      return host_of(meeting, each) == host_of(meeting, meeting.rank);
+    });
+    if (here) shm.groups.push_back(group.ranks);
+  }
+  return shm;
+}
+
+Expected<RankConnection> share_memory(const RankMeeting& meeting, const comm::ShmLayout& layout,
+                                      ThreadPool& pool, TimePoint deadline) {
+  RankConnection connection;
+  const std::int32_t lowest = lowest_rank_here(meeting);
+  const std::string name = fmt::format("{}-{}", meeting.name, lowest);
+  std::shared_ptr<comm::ShmSegment> segment;
+  if (meeting.rank == lowest) {
+    SHOAL_ASSIGN(made, comm::ShmSegment::create(layout));
+    segment = std::move(made);
+    SHOAL_ASSIGN(host, comm::ShmHost::open(segment, name));
+    connection.host = std::move(host);
+  } else {
+    SHOAL_ASSIGN(attached, comm::attach_segment(name, layout, deadline));
+    segment = std::move(attached);
+  }
+  comm::ShmCarrier::Options options;
+  // With a core for each nobody else wants it, and who sleeps is some 100 us late at every sum of a chunk:
+  // 40,000 pauses are about 2 ms, by which ranks of unlike cores drift apart in a layer of 512 rows.
+  options.patience.pauses = meeting.spin ? 40'000 : 0;
+  options.pool = layout.lanes > 1 ? &pool : nullptr;
+  connection.carrier = std::make_unique<comm::ShmCarrier>(std::move(segment), meeting.rank, options);
+  return connection;
+}
+
 }  // namespace
 
 std::uint64_t ring_bytes_for(const Layout& layout, std::int64_t hidden) {
@@ -20,26 +78,45 @@ std::uint64_t ring_bytes_for(const Layout& layout, std::int64_t hidden) {
   return std::max<std::uint64_t>(kLeastRing, comm::ShmLayout::round_up(step, comm::kShmPage));
 }
 
-comm::ShmLayout shm_layout_for(const Layout& layout, std::int32_t lanes, std::uint64_t ring_bytes) {
-  comm::ShmLayout shm;
-  shm.ranks = layout.ranks();
-  shm.lanes = lanes;
-  shm.ring_bytes = ring_bytes;
-  if (layout.degrees().tp > 1) {
-    for (std::int32_t rank = 0; rank < layout.ranks(); rank += layout.degrees().tp)
-      shm.groups.push_back(layout.group(GroupKind::kAttentionTensor, rank).ranks);
-  }
-  return shm;
+bool RankMeeting::one_host() const {
+  return std::ranges::all_of(hosts, [&](const std::string& host) { return host == hosts.front(); });
 }
 
-std::unique_ptr<comm::Carrier> shm_carrier_for(std::shared_ptr<comm::ShmSegment> segment, std::int32_t rank,
-                                               bool spin, ThreadPool& pool) {
-  comm::ShmCarrier::Options options;
-  // With a core for each nobody else wants it, and who sleeps is some 100 us late at every sum of a chunk:
-  // 40,000 pauses are about 2 ms, by which ranks of unlike cores drift apart in a layer of 512 rows.
-  options.patience.pauses = spin ? 40'000 : 0;
-  options.pool = segment->layout().lanes > 1 ? &pool : nullptr;
-  return std::make_unique<comm::ShmCarrier>(std::move(segment), rank, options);
+std::vector<comm::Scope> RankMeeting::scopes() const {
+  std::vector<comm::Scope> scopes;
+  for (const std::string& host : hosts)
+    scopes.push_back(host == host_of(*this, rank) ? comm::Scope::kHost : comm::Scope::kNetwork);
+  return scopes;
+}
+
+Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::ClusterToken& token,
+                                       comm::Listener* listener, ThreadPool& pool, Interrupt& interrupt,
+                                       TimePoint deadline) {
+  const comm::ShmLayout layout = shm_layout_for(meeting);
+  if (meeting.one_host()) {
+    SHOAL_ASSIGN(connection, share_memory(meeting, layout, pool, deadline));
+    interrupt.watch(*connection.carrier);
+    return std::move(connection);
+  }
+  if (listener == nullptr)
+    return Status(ErrorCode::kCorrupt, "ranks are on several hosts and this one listens to none");
+  interrupt.watch(*listener);
+  auto sockets =
+      comm::connect_mesh(meeting.rank, meeting.endpoints, *listener, token, meeting.epoch, deadline);
+  interrupt.release();
+  if (!sockets.ok()) return sockets.error();
+  comm::TcpCarrier::Options options;
+  if (!meeting.spin) options.looks = 0;
+  RankConnection connection;
+  connection.carrier = std::make_unique<comm::TcpCarrier>(meeting.rank, *std::move(sockets), options);
+  if (!layout.groups.empty()) {
+    SHOAL_ASSIGN(shared, share_memory(meeting, layout, pool, deadline));
+    connection.host = std::move(shared.host);
+    connection.carrier =
+        std::make_unique<comm::MixedCarrier>(std::move(connection.carrier), std::move(shared.carrier));
+  }
+  interrupt.watch(*connection.carrier);
+  return connection;
 }
 
 }  // namespace shoal::engine

@@ -52,10 +52,19 @@ Status RankParts::make_pools(KvDType dtype, std::int64_t pages) {
   return {};
 }
 
-void RankParts::connect(const Layout& layout, std::int32_t index, std::unique_ptr<comm::Carrier> to_others) {
-  carrier = std::move(to_others);
-  peers.emplace(layout, index, *carrier, ledger);
+void RankParts::connect(const Layout& layout, std::int32_t index, RankConnection to_others,
+                        std::vector<comm::Scope> scopes) {
+  connection = std::move(to_others);
+  comm::Collectives::Options options;
+  options.scopes = std::move(scopes);
+  peers.emplace(layout, index, *connection.carrier, *ledger, std::move(options));
   model->set_peers(*peers);
+}
+
+void RankParts::disconnect() {
+  rank.reset();
+  peers.reset();
+  connection = {};
 }
 
 void RankParts::make_rank(Rank::Options options) {

@@ -2,9 +2,10 @@
 // rank and for those that join it.
 //
 // Thread-safety: belongs to the rank's executor thread, which makes and destroys it.
-// Ownership: owns threads, weights, KV bytes, carrier; members are destroyed after those that use them.
+// Ownership: owns threads, weights, KV bytes, connection; members are destroyed after those that use them.
 // Invariants: load_weights(), then make_pools(), then connect() where there are other ranks, then
 // make_rank().
+//   disconnect() goes back to before connect().
 
 #pragma once
 
@@ -14,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/carrier.h"
 #include "comm/ledger.h"
 #include "core/expected.h"
 #include "core/thread_pool.h"
 #include "engine/rank.h"
+#include "engine/rank_carrier.h"
 #include "kernels/context.h"
 #include "kv/kv_store.h"
 #include "layout/layout.h"
@@ -51,8 +52,9 @@ struct RankParts {
   kernels::Context context;
   std::unique_ptr<model::Model> model;
   std::optional<kv::KvStore> store;
-  comm::Ledger ledger;
-  std::unique_ptr<comm::Carrier> carrier;  // null where the rank is alone
+  // Shared: others read it while this rank works.
+  std::shared_ptr<comm::Ledger> ledger = std::make_shared<comm::Ledger>();
+  RankConnection connection;  // empty where the rank is alone
   std::optional<parallel::Peers> peers;
   std::optional<Rank> rank;
 
@@ -60,7 +62,11 @@ struct RankParts {
   // Of one page in every KV group on this rank.
   std::size_t page_bytes(KvDType dtype) const;
   Status make_pools(KvDType dtype, std::int64_t pages);
-  void connect(const Layout& layout, std::int32_t index, std::unique_ptr<comm::Carrier> to_others);
+  // scopes: of each rank, seen from this one.
+  void connect(const Layout& layout, std::int32_t index, RankConnection to_others,
+               std::vector<comm::Scope> scopes);
+  // The end of an epoch: weights and pools stay.
+  void disconnect();
   void make_rank(Rank::Options options);
   // Of each KV group: what all ranks must agree on. Heads and layers are the layout's.
   std::vector<std::string> kv_ids(KvDType dtype) const;

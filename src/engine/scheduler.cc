@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/log.h"
@@ -160,12 +161,32 @@ bool Scheduler::cancel(RequestId id, TimePoint now) {
   return true;
 }
 
-std::int32_t Scheduler::cancel_all(TimePoint now) {
+std::vector<RequestId> Scheduler::request_ids() const {
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests_) ids.emplace_back(id);
   std::ranges::sort(ids);
+  return ids;
+}
+
+std::int32_t Scheduler::cancel_all(TimePoint now) {
+  const std::vector<RequestId> ids = request_ids();
   for (const RequestId id : ids) cancel(id, now);
   return static_cast<std::int32_t>(ids.size());
+}
+
+void Scheduler::fail_all(const Status& failure, TimePoint now) {
+  for (const RequestId id : request_ids()) {
+    ++totals_.requests_failed;
+    end_request(*requests_.at(id.value), FinishReason::kError, failure, now);
+  }
+}
+
+PlanNumber Scheduler::begin_epoch() {
+  assert(flights_.empty() && requests_.empty());
+  free_slots_.insert(free_slots_.end(), to_close_.rbegin(), to_close_.rend());
+  to_close_.clear();
+  cache_.flush();
+  return next_plan_;
 }
 
 void Scheduler::end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now) {

@@ -72,6 +72,10 @@ class Scheduler {
   bool cancel(RequestId id, TimePoint now);
   std::int32_t cancel_all(TimePoint now);
   void flush_cache() { cache_.flush(); }
+  // The ranks hold nothing any more: every request ends with this error.
+  void fail_all(const Status& failure, TimePoint now);
+  // Once no plan is in flight either: nothing is cached or open on the ranks. The next plan's number.
+  PlanNumber begin_epoch();
 
   // The next plan, or nothing: two are in flight, or there is nothing to do.
   std::optional<StepPlan> compose(TimePoint now);
@@ -140,9 +144,10 @@ class Scheduler {
   bool on_prompt_computed(Sequence& sequence, TimePoint now);
   bool on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now);
   void measure_token(Sequence& sequence, TimePoint now);
-  void fail_flight(const Flight& flight, const std::string& sentence, TimePoint now);
+  void fail_flight(const Flight& flight, const Status& failure, TimePoint now);
 
   // scheduler.cc
+  std::vector<RequestId> request_ids() const;  // ascending
   void queue(Sequence& sequence, bool at_head);
   void end_choice(Sequence& sequence, OutputEvent event, TimePoint now);
   void end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now);

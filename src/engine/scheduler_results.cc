@@ -24,7 +24,8 @@ void Scheduler::apply(StepResult result, TimePoint now) {
     error = fmt::format("the rank answered step plan {} where {} was due", result.number.value,
                         flight.number.value);
   if (!error.empty()) {
-    fail_flight(flight, error, now);
+    fail_flight(flight, {result.lost ? ErrorCode::kUnavailable : ErrorCode::kInternal, std::move(error)},
+                now);
     return;
   }
   if (const double seconds = step_seconds(result); !flight.items.empty()) {
@@ -158,9 +159,9 @@ void Scheduler::take_prompt_logprobs(StepResult& result, const Flight& flight) {
   }
 }
 
-void Scheduler::fail_flight(const Flight& flight, const std::string& sentence, TimePoint now) {
+void Scheduler::fail_flight(const Flight& flight, const Status& failure, TimePoint now) {
   log(LogLevel::kError, "step.failed", "plan={} sequences={} error=\"{}\"", flight.number.value,
-      flight.items.size(), sentence);
+      flight.items.size(), failure.message());
   for (const FlightItem& item : flight.items) {
     Sequence& sequence = *item.sequence;
     --sequence.in_flight;
@@ -168,7 +169,7 @@ void Scheduler::fail_flight(const Flight& flight, const std::string& sentence, T
     if (sequence.request != nullptr) {
       ++totals_.requests_failed;
       // The sequence must outlive the call where it has more items here: it has one item a plan.
-      end_request(*sequence.request, FinishReason::kError, {ErrorCode::kInternal, sentence}, now);
+      end_request(*sequence.request, FinishReason::kError, failure, now);
     } else if (sequence.in_flight == 0) {
       settle(sequence);
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/log.h"
@@ -13,30 +14,42 @@ namespace {
 using wire::MessageType;
 
 constexpr std::chrono::seconds kOpeningTime{5};
-constexpr std::chrono::seconds kJoinTime{60};
 constexpr std::size_t kMostOpenings = 64;
 // Between the ranks' parts being loaded and their being ready: pools are mapped, not filled.
 constexpr std::chrono::seconds kStartTime{60};
 constexpr std::chrono::seconds kFinishTime{5};
+// A rank that comes back may be here before its end has been dealt with.
+constexpr std::chrono::seconds kSeatTime{2};
 
 }  // namespace
 
-WorkerRanks::WorkerRanks(Options options, comm::Listener listener, wire::ClusterToken token)
+WorkerRanks::WorkerRanks(Options options, comm::Listener listener,
+                         std::shared_ptr<const wire::ClusterToken> token)
     : options_(std::move(options)),
       listener_(std::move(listener)),
       token_(std::move(token)),
-      join_deadline_(now() + kJoinTime),
+      join_deadline_(now() + options_.joining.time),
       members_(static_cast<std::size_t>(options_.layout.ranks())) {}
 
 Expected<std::unique_ptr<WorkerRanks>> WorkerRanks::start(Options options) {
-  SHOAL_ASSIGN(token, wire::ClusterToken::draw());
-  SHOAL_ASSIGN(listener, comm::Listener::open("127.0.0.1", 0));
-  const comm::Endpoint here{"127.0.0.1", listener.port()};
+  std::shared_ptr<const wire::ClusterToken> token = options.joining.token;
+  if (token == nullptr) {
+    SHOAL_ASSIGN(drawn, wire::ClusterToken::draw());
+    token = std::make_shared<const wire::ClusterToken>(std::move(drawn));
+  }
+  const comm::Endpoint& asked = options.joining.listen;
+  const std::string host = options.joining.from_elsewhere() ? asked.host : "127.0.0.1";
+  SHOAL_ASSIGN(listener, comm::Listener::open(host, asked.port));
+  comm::Endpoint here{host, listener.port()};
+  if (host == "0.0.0.0") here.host = "127.0.0.1";
+  if (host == "::") here.host = "::1";
+  if (options.joining.from_elsewhere())
+    log(LogLevel::kInfo, "ranks.listening", "host={} port={} awaited={}", host, here.port,
+        options.layout.ranks() - options.joining.local_ranks);
   std::unique_ptr<WorkerRanks> ranks(
       new WorkerRanks(std::move(options), std::move(listener), std::move(token)));
+  ranks->here_ = std::move(here);
   ranks->acceptor_ = std::thread([raw = ranks.get()] { raw->accept(); });
-  for (std::int32_t rank = 1; rank < ranks->options_.layout.ranks(); ++rank)
-    SHOAL_TRY(ranks->options_.launcher->launch(here, ranks->token_, rank));
   return ranks;
 }
 
@@ -49,6 +62,7 @@ WorkerRanks::~WorkerRanks() {
       if (member.link != nullptr) links.push_back(std::move(member.link));
     }
   }
+  changed_.notify_all();
   listener_.shut_down();
   if (acceptor_.joinable()) acceptor_.join();
   {
@@ -62,6 +76,40 @@ WorkerRanks::~WorkerRanks() {
   for (const auto& link : links) (void)link->send(MessageType::kStop);
   options_.launcher->finish(now() + kFinishTime);
   links.clear();
+}
+
+Status WorkerRanks::begin_epoch(Epoch epoch) {
+  std::vector<std::unique_ptr<comm::PulsedLink>> gone;
+  std::vector<comm::PulsedLink*> here;
+  std::vector<std::int32_t> to_launch;
+  {
+    const std::lock_guard lock(mutex_);
+    first_epoch_ = epoch_.value == 0;
+    epoch_ = epoch;
+    failed_ = {};
+    serving_ = false;
+    for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+      Member& member = members_[rank];
+      if (member.state == State::kLost) {
+        gone.push_back(std::move(member.link));
+        add(member.earlier, member.traffic);
+        member.traffic = {};
+        member.state = State::kAbsent;
+      }
+      if (member.link != nullptr) {
+        member.state = State::kLoading;
+        here.push_back(member.link.get());
+      } else if (member.state == State::kAbsent && launched(rank)) {
+        to_launch.push_back(static_cast<std::int32_t>(rank));
+      }
+    }
+  }
+  gone.clear();
+  changed_.notify_all();
+  // What cannot be sent is reported by the link's own end. Links go only here and in the destructor.
+  for (comm::PulsedLink* link : here) (void)link->send(MessageType::kReset, wire::encode_epoch(epoch));
+  for (const std::int32_t rank : to_launch) SHOAL_TRY(options_.launcher->launch(here_, *token_, rank));
+  return {};
 }
 
 void WorkerRanks::accept() {
@@ -91,7 +139,7 @@ void WorkerRanks::admit(comm::Socket socket) {
   const auto turned_away = [](const Status& status) {
     log(LogLevel::kWarn, "ranks.stranger", "reason=\"{}\"", status.message());
   };
-  if (const Status opened = comm::open_as_callee(socket, token_, wire::LinkPurpose::kControl, deadline);
+  if (const Status opened = comm::open_as_callee(socket, *token_, wire::LinkPurpose::kControl, deadline);
       !opened.ok())
     return turned_away(opened);
   auto link = std::make_unique<comm::ControlLink>(std::move(socket));
@@ -108,18 +156,42 @@ void WorkerRanks::admit(comm::Socket socket) {
     for (int i = 0; i < 4 && link->receive(now() + std::chrono::seconds(1)).ok();) ++i;
     return turned_away(rank.error());
   }
-  wire::Assign assign = options_.assign;
-  assign.rank = *rank;
-  (void)link->send(MessageType::kAssign, wire::encode(assign));
   const std::int32_t index = *rank;
+  wire::Assign assign;
+  {
+    const std::lock_guard lock(mutex_);
+    assign = assign_for(index, join->host);
+  }
+  (void)link->send(MessageType::kAssign, wire::encode(assign));
   const std::lock_guard lock(mutex_);
+  // An epoch has begun meanwhile: the rank hears of it before anything else.
+  if (assign.epoch != epoch_) (void)link->send(MessageType::kReset, wire::encode_epoch(epoch_));
   Member& member = members_[static_cast<std::size_t>(index)];
   member.name = fmt::format("rank {} (process {})", index, join->pid);
+  member.host = join->host;
+  member.pid = join->pid;
   member.state = State::kLoading;
   member.link = std::make_unique<comm::PulsedLink>(
       std::move(link), [this, index](comm::ControlFrame got) { take_frame(index, std::move(got)); },
-      [this, index](const Status& status) { fail(index, status); });
+      [this, index](const Status& status) { lose(index, status); });
   changed_.notify_all();
+  log(LogLevel::kInfo, "rank.joined", "rank={} host={} pid={} epoch={}", index, join->host, join->pid,
+      epoch_.value);
+}
+
+// Ranks of this host share its cores; others take those they have.
+wire::Assign WorkerRanks::assign_for(std::int32_t rank, const std::string& host) const {
+  wire::Assign assign = options_.assign;
+  assign.rank = rank;
+  assign.epoch = epoch_;
+  assign.network = options_.joining.from_elsewhere();
+  if (host == options_.joining.host) {
+    assign.listen = options_.joining.listen.host;
+  } else {
+    assign.threads = 0;
+    assign.spin = true;
+  }
+  return assign;
 }
 
 // Which number a rank gets.
@@ -130,22 +202,36 @@ Expected<std::int32_t> WorkerRanks::seat(const wire::Join& join) {
   if (join.build != options_.build)
     return refused(fmt::format("a rank of build {} cannot join a head of build {}: install the same",
                                join.build, options_.build));
-  if (join.host != options_.host)
-    return refused(fmt::format("a rank of host {} cannot share memory with a head of host {}", join.host,
-                               options_.host));
-  const std::lock_guard lock(mutex_);
+  if (join.host != options_.joining.host && !options_.joining.from_elsewhere())
+    return refused(fmt::format(
+        "a rank of host {} cannot share memory with a head of host {}: start the head with --listen-ranks",
+        join.host, options_.joining.host));
+  std::unique_lock lock(mutex_);
   const auto ranks = static_cast<std::int32_t>(members_.size());
   if (join.rank == 0 || join.rank >= ranks)
     return refused(fmt::format("there is no rank {} to join as: the layout {} has ranks 1 to {}", join.rank,
                                options_.layout.to_string(), ranks - 1));
-  if (join.rank > 0 && members_[static_cast<std::size_t>(join.rank)].state != State::kAbsent)
-    return refused(fmt::format("rank {} has joined already: two ranks have one number", join.rank));
-  for (std::int32_t rank = join.rank > 0 ? join.rank : 1; rank < ranks; ++rank) {
-    Member& member = members_[static_cast<std::size_t>(rank)];
-    if (member.state != State::kAbsent) continue;
-    member.state = State::kJoining;
+  const auto is_free = [&](std::int32_t rank) {
+    return members_[static_cast<std::size_t>(rank)].state == State::kAbsent;
+  };
+  const auto free_seat = [&]() -> std::int32_t {
+    if (join.rank > 0) return is_free(join.rank) ? join.rank : 0;
+    for (std::int32_t rank = options_.joining.local_ranks; rank < ranks; ++rank) {
+      if (is_free(rank)) return rank;
+    }
+    return 0;
+  };
+  const auto being_cleared = [&] {
+    return !closing_ &&
+           std::ranges::any_of(members_, [](const Member& each) { return each.state == State::kLost; });
+  };
+  changed_.wait_for(lock, kSeatTime, [&] { return free_seat() != 0 || !being_cleared(); });
+  if (const std::int32_t rank = free_seat(); rank != 0) {
+    members_[static_cast<std::size_t>(rank)].state = State::kJoining;
     return rank;
   }
+  if (join.rank > 0)
+    return refused(fmt::format("rank {} has joined already: two ranks have one number", join.rank));
   return refused(
       fmt::format("all {} ranks of the layout {} have joined", ranks, options_.layout.to_string()));
 }
@@ -155,30 +241,56 @@ void WorkerRanks::take_frame(std::int32_t rank, comm::ControlFrame frame) {
 }
 
 Status WorkerRanks::frame_taken(std::int32_t rank, const comm::ControlFrame& frame) {
+  const auto index = static_cast<std::size_t>(rank);
+  if (frame.type == MessageType::kProgress) return {};
   if (frame.type == MessageType::kResult) {
+    {
+      // Before it is ready again a rank may still answer plans of the last epoch.
+      const std::lock_guard lock(mutex_);
+      if (members_[index].state != State::kReady) return {};
+    }
     SHOAL_ASSIGN(result, wire::decode_step_result(frame.body));
     options_.result(std::move(result));
     return {};
   }
+  if (frame.type == MessageType::kTraffic) {
+    SHOAL_ASSIGN(message, wire::decode_traffic(frame.body));
+    SHOAL_ASSIGN(totals, totals_of(message));
+    const std::lock_guard lock(mutex_);
+    members_[index].traffic = totals;
+    return {};
+  }
   if (frame.type == MessageType::kFailed) {
-    SHOAL_ASSIGN(sentence, wire::decode_sentence(frame.body));
-    return {ErrorCode::kUnavailable, sentence};
+    SHOAL_ASSIGN(failed, wire::decode_failed(frame.body));
+    {
+      const std::lock_guard lock(mutex_);
+      if (failed.epoch != epoch_) return {};
+    }
+    fail(rank, {ErrorCode::kUnavailable, failed.sentence});
+    return {};
   }
-  if (frame.type == MessageType::kProgress) return {};
   const std::lock_guard lock(mutex_);
-  Member& member = members_[static_cast<std::size_t>(rank)];
-  if (frame.type == MessageType::kLoaded && member.state == State::kLoading) {
+  Member& member = members_[index];
+  if (frame.type == MessageType::kLoaded) {
     SHOAL_ASSIGN(loaded, wire::decode_loaded(frame.body));
-    member.loaded = std::move(loaded);
-    member.state = State::kLoaded;
-  } else if (frame.type == MessageType::kReady && member.state == State::kStarting) {
-    member.state = State::kReady;
-  } else {
-    return {ErrorCode::kCorrupt,
-            fmt::format("it sent message {}, which was not due", static_cast<int>(frame.type))};
+    if (loaded.epoch != epoch_) return {};
+    if (member.state == State::kLoading) {
+      member.loaded = std::move(loaded);
+      member.state = State::kLoaded;
+      changed_.notify_all();
+      return {};
+    }
+  } else if (frame.type == MessageType::kReady) {
+    SHOAL_ASSIGN(epoch, wire::decode_epoch(frame.body));
+    if (epoch != epoch_) return {};
+    if (member.state == State::kStarting) {
+      member.state = State::kReady;
+      changed_.notify_all();
+      return {};
+    }
   }
-  changed_.notify_all();
-  return {};
+  return {ErrorCode::kCorrupt,
+          fmt::format("it sent message {}, which was not due", static_cast<int>(frame.type))};
 }
 
 void WorkerRanks::fail(std::int32_t rank, const Status& status) {
@@ -190,10 +302,62 @@ void WorkerRanks::fail(std::int32_t rank, const Status& status) {
     failure = Status(ErrorCode::kUnavailable,
                      fmt::format("{}: {}", members_[static_cast<std::size_t>(rank)].name, status.message()));
     failed_ = failure;
-    if (serving_) report = options_.lost;
+    if (std::exchange(serving_, false)) report = options_.lost;
   }
   changed_.notify_all();
   if (report) report(failure);
+}
+
+void WorkerRanks::lose(std::int32_t rank, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    member.state = State::kLost;
+    if (closing_) return;
+    log(LogLevel::kWarn, "rank.lost", "rank={} pid={} epoch={} reason=\"{}\"", rank, member.pid, epoch_.value,
+        status.message());
+  }
+  fail(rank, status);
+}
+
+void WorkerRanks::cancel() {
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+  }
+  changed_.notify_all();
+}
+
+Status WorkerRanks::status() const {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+std::vector<std::string> WorkerRanks::hosts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> hosts = {options_.joining.host};
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) hosts.push_back(members_[rank].host);
+  return hosts;
+}
+
+std::vector<RankReport> WorkerRanks::reports() const {
+  static constexpr const char* kNames[] = {"absent",   "joining", "loading", "loaded",
+                                           "starting", "ready",   "lost"};
+  const std::lock_guard lock(mutex_);
+  std::vector<RankReport> reports(members_.size());
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    const Member& member = members_[rank];
+    RankReport& report = reports[rank];
+    report.rank = static_cast<std::int32_t>(rank);
+    report.state = kNames[static_cast<std::size_t>(member.state)];
+    report.host = member.host;
+    report.pid = member.pid;
+    report.traffic = member.earlier;
+    add(report.traffic, member.traffic);
+  }
+  reports.front().host = options_.joining.host;
+  reports.front().traffic = totals_of(ledger_);
+  return reports;
 }
 
 std::string WorkerRanks::absent() const {
@@ -207,21 +371,22 @@ std::string WorkerRanks::absent() const {
     }
   }
   return fmt::format("{} of {} ranks joined within {} s; missing: {}", came, members_.size() - 1,
-                     kJoinTime.count(), missing);
+                     options_.joining.time.count(), missing);
 }
 
 Status WorkerRanks::await_all(State state) {
   const TimePoint deadline = state == State::kReady ? now() + kStartTime : TimePoint::max();
   std::unique_lock lock(mutex_);
   for (;;) {
+    if (cancelled_) return {ErrorCode::kCancelled, "the worker is being stopped"};
     if (!failed_.ok()) return failed_;
     bool all = true, anyone_absent = false;
     for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-      all &= members_[rank].state >= state;
+      all &= members_[rank].state >= state && members_[rank].state != State::kLost;
       anyone_absent |= members_[rank].state == State::kAbsent;
     }
     if (all) return {};
-    if (anyone_absent && now() >= join_deadline_) return {ErrorCode::kDeadline, absent()};
+    if (anyone_absent && first_epoch_ && now() >= join_deadline_) return {ErrorCode::kDeadline, absent()};
     if (now() >= deadline)
       return {ErrorCode::kDeadline,
               fmt::format("the ranks did not become ready within {} s", kStartTime.count())};
@@ -243,17 +408,18 @@ Expected<std::vector<wire::Loaded>> WorkerRanks::await_loaded() {
   return loaded;
 }
 
-Status WorkerRanks::begin(const wire::Start& start) {
+Status WorkerRanks::send_start(const wire::Start& start) {
   const std::vector<std::byte> body = wire::encode(start);
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    comm::PulsedLink* link = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
+  std::vector<comm::PulsedLink*> links;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failed_.ok()) return failed_;
+    for (std::size_t rank = 1; rank < members_.size(); ++rank) {
       members_[rank].state = State::kStarting;
-      link = members_[rank].link.get();
+      links.push_back(members_[rank].link.get());
     }
-    SHOAL_TRY(link->send(MessageType::kStart, body));
   }
+  for (comm::PulsedLink* link : links) SHOAL_TRY(link->send(MessageType::kStart, body));
   return {};
 }
 
@@ -266,10 +432,17 @@ Status WorkerRanks::await_ready() {
 
 void WorkerRanks::broadcast(const StepPlan& plan) {
   const std::vector<std::byte> body = wire::encode(plan);
-  // Links are made before serving and go with this object: no lock is needed to use them.
+  // Links and hosts change only between epochs, when nobody broadcasts: no lock is needed to use them.
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    const Status sent = members_[rank].link->send(MessageType::kPlan, body);
-    if (!sent.ok()) fail(static_cast<std::int32_t>(rank), sent);
+    const Member& member = members_[rank];
+    const Status sent = member.link->send(MessageType::kPlan, body);
+    if (!sent.ok()) {
+      fail(static_cast<std::int32_t>(rank), sent);
+      continue;
+    }
+    const bool near = member.host == options_.joining.host;
+    ledger_.charge(comm::Purpose::kPlan,
+                   ControlCharge{near ? comm::Scope::kHost : comm::Scope::kNetwork}.of(body.size()));
   }
 }
 

@@ -1,14 +1,16 @@
 // The head's side of a worker's other ranks: has them started, lets them join, hands them step plans, notices
-// when one is gone.
+// when one is gone and has it replaced.
 //
-// Thread-safety: start(), await_loaded(), begin(), await_ready() belong to the head's executor thread, in
-//   this order; broadcast() to the engine thread; `result` and `lost` are called on a thread of this class
-//   and must only queue.
+// Thread-safety: begin_epoch() to await_ready() belong to the head's executor thread, in this order for each
+//   epoch; broadcast() to the engine thread, while an epoch serves; reports() and cancel() to any; `result`
+//   and `lost` are called on a thread of this class and must only queue.
 // Ownership: owns listener, links and threads; the launcher is shared. The destructor tells the ranks to stop
 //   and waits for its threads, then for what the launcher started, within its bound.
 // Invariants:
-//   1. A rank is let in once: the first that names a number, or the lowest free one.
-//   2. `lost` is called at most once, and only after await_ready() has succeeded; before that the waits fail.
+//   1. A rank is let in where its number is free: the one that it names, or the lowest that is awaited.
+//   2. `lost` is called at most once an epoch, and only after await_ready() has succeeded; before that the
+//      waits fail.
+//   3. What a rank says of another epoch than the one begun last changes nothing.
 
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "comm/pulsed_link.h"
 #include "comm/socket.h"
 #include "core/expected.h"
+#include "engine/rank_joining.h"
 #include "layout/layout.h"
 #include "layout/step_plan.h"
 #include "wire/cluster_token.h"
@@ -36,9 +39,9 @@ namespace shoal::engine {
 class RankLauncher {
  public:
   virtual ~RankLauncher() = default;
-  // A rank that joins `head` as number `rank`.
+  // A rank that joins `head` as number `rank`; the one started before as this number is ended first.
   virtual Status launch(const comm::Endpoint& head, const wire::ClusterToken& token, std::int32_t rank) = 0;
-  // A sentence where one has ended by itself already; it will not join.
+  // A sentence where one has ended by itself since this was asked last; it will not join.
   virtual std::optional<std::string> ended() = 0;
   // Returns when all are gone; after the deadline by force.
   virtual void finish(TimePoint deadline) = 0;
@@ -48,9 +51,9 @@ class WorkerRanks {
  public:
   struct Options {
     Layout layout = Layout::single();
-    wire::Assign assign;  // what is the same for all; rank is filled in
+    wire::Assign assign;  // what is the same for all; rank, epoch and what differs by host are filled in
     std::string build;
-    std::string host;
+    RankJoining joining;  // with host and local_ranks filled in
     std::shared_ptr<RankLauncher> launcher;
     std::function<void(StepResult)> result;
     std::function<void(Status)> lost;
@@ -61,43 +64,75 @@ class WorkerRanks {
   WorkerRanks(const WorkerRanks&) = delete;
   WorkerRanks& operator=(const WorkerRanks&) = delete;
 
-  // Until every rank has loaded its part; theirs, by rank, this one's place empty. Fails where one does not
-  // come in time, ends, or fails: its sentence.
+  // Ranks that are here begin anew, those of this host that are not are started, the rest are awaited.
+  Status begin_epoch(Epoch epoch);
+  // Until every rank has loaded its part; theirs, by rank, this one's place empty. Fails where one ends or
+  // fails: its sentence; in the first epoch also where one does not come in time.
   Expected<std::vector<wire::Loaded>> await_loaded();
-  Status begin(const wire::Start& start);
+  Status send_start(const wire::Start& start);
   Status await_ready();
   // A rank that cannot be reached is reported as lost.
   void broadcast(const StepPlan& plan);
+  // Waits end, now and later: the worker is being stopped.
+  void cancel();
+
+  const wire::ClusterToken& token() const { return *token_; }
+  Status status() const;                   // why this epoch has failed
+  std::vector<std::string> hosts() const;  // by rank
+  std::vector<RankReport> reports() const;
 
  private:
-  enum class State : std::uint8_t { kAbsent, kJoining, kLoading, kLoaded, kStarting, kReady };
+  enum class State : std::uint8_t {
+    kAbsent,
+    kJoining,
+    kLoading,
+    kLoaded,
+    kStarting,
+    kReady,
+    kLost,  // its link is still to be taken down
+  };
   struct Member {
     State state = State::kAbsent;
     std::string name;  // "rank 2 (process 71)"
+    std::string host;
+    std::int32_t pid = 0;
     wire::Loaded loaded;
     std::unique_ptr<comm::PulsedLink> link;
+    TrafficTotals traffic;  // of the process that is it
+    TrafficTotals earlier;  // of those that were
   };
 
-  WorkerRanks(Options options, comm::Listener listener, wire::ClusterToken token);
+  WorkerRanks(Options options, comm::Listener listener, std::shared_ptr<const wire::ClusterToken> token);
   void accept();
   void admit(comm::Socket socket);
   Expected<std::int32_t> seat(const wire::Join& join);
+  wire::Assign assign_for(std::int32_t rank, const std::string& host) const;  // under the mutex
   void take_frame(std::int32_t rank, comm::ControlFrame frame);
   Status frame_taken(std::int32_t rank, const comm::ControlFrame& frame);
+  // Why the epoch ends; the first counts.
   void fail(std::int32_t rank, const Status& status);
+  void lose(std::int32_t rank, const Status& status);
   Status await_all(State state);
+  bool launched(std::size_t rank) const {
+    return static_cast<std::int32_t>(rank) < options_.joining.local_ranks;
+  }
   std::string absent() const;  // under the mutex
 
   Options options_;
   comm::Listener listener_;
-  wire::ClusterToken token_;
+  std::shared_ptr<const wire::ClusterToken> token_;
+  comm::Endpoint here_;  // where this host's ranks join
   TimePoint join_deadline_;
+  comm::Ledger ledger_;  // of the control connections; charged by the engine thread
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Member> members_;  // by rank; 0 is the head's own
+  Epoch epoch_;
+  bool first_epoch_ = true;
   Status failed_;
   bool serving_ = false;
+  bool cancelled_ = false;
   bool closing_ = false;
   std::size_t openings_ = 0;
   std::thread acceptor_;

@@ -133,6 +133,7 @@ struct StepResult {
   PlanNumber number;
   // Set where the pass failed as a whole: every sequence of the plan fails with this sentence.
   std::string error;
+  bool lost = false;  // the head's word, not on the wire: it failed with the rank that was to answer
   std::vector<SampledToken> sampled;
   std::vector<PromptLogprobs> prompt_logprobs;
   // Of each stage's pass, by stage: wall time without what it waited for other stages. For the cost model

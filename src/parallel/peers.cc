@@ -26,7 +26,7 @@ Peers::Peers(const Layout& layout, std::int32_t rank, comm::Carrier& carrier, co
       rank_(rank),
       at_(layout.coordinate(rank)),
       tensor_(carrier, layout.group(GroupKind::kAttentionTensor, rank), ledger, options),
-      all_(carrier, everyone(layout, rank), ledger, options) {}
+      all_(carrier, everyone(layout, rank), ledger, std::move(options)) {}
 
 void Peers::fail(Status status) {
   carrier_.abort(status.message());

@@ -28,6 +28,37 @@ nlohmann::ordered_json counts_of(const engine::Histogram& histogram) {
   return {{"count", histogram.count()}, {"sum_seconds", histogram.sum()}, {"buckets", histogram.buckets()}};
 }
 
+nlohmann::ordered_json traffic_of(const engine::TrafficTotals& traffic) {
+  nlohmann::ordered_json by_purpose = nlohmann::ordered_json::object();
+  for (std::size_t purpose = 0; purpose < traffic.size(); ++purpose) {
+    const comm::Charge& charge = traffic[purpose];
+    if (charge.calls == 0) continue;
+    by_purpose[comm::purpose_name(static_cast<comm::Purpose>(purpose))] = {
+        {"calls", charge.calls},
+        {"payload_bytes", charge.payload},
+        {"host_bytes", charge.wire[static_cast<std::size_t>(comm::Scope::kHost)]},
+        {"network_bytes", charge.wire[static_cast<std::size_t>(comm::Scope::kNetwork)]},
+        {"hidden_seconds", charge.hidden},
+        {"exposed_seconds", charge.exposed}};
+  }
+  return by_purpose;
+}
+
+nlohmann::ordered_json worker_of(const engine::WorkerReport& report) {
+  nlohmann::ordered_json worker;
+  worker["epoch"] = report.epoch.value;
+  worker["lost"] = report.lost;
+  worker["ranks"] = nlohmann::ordered_json::array();
+  for (const engine::RankReport& rank : report.ranks) {
+    worker["ranks"].push_back({{"rank", rank.rank},
+                               {"state", rank.state},
+                               {"host", rank.host},
+                               {"pid", rank.pid},
+                               {"traffic", traffic_of(rank.traffic)}});
+  }
+  return worker;
+}
+
 nlohmann::ordered_json server_info(const Worker& worker) {
   const engine::Engine& engine = *worker.engine;
   const engine::EngineStats stats = engine.stats();
@@ -50,6 +81,7 @@ nlohmann::ordered_json server_info(const Worker& worker) {
   info["weight_bytes"] = engine.weight_bytes();
   info["kv_bytes"] = engine.kv_bytes();
   info["kernels"] = engine.kernel_report();
+  info["worker"] = worker_of(engine.worker());
   info["num_requests_running"] = stats.running;
   info["num_requests_waiting"] = stats.waiting;
   info["uncached_tokens_queued"] = stats.uncached_tokens_queued;
@@ -80,6 +112,11 @@ nlohmann::ordered_json server_info(const Worker& worker) {
 }  // namespace
 
 void handle_health(Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
+  if (const std::string lost = worker.engine->worker().lost; !lost.empty()) {
+    response->respond(wire::error_reply(
+        Status(ErrorCode::kUnavailable, fmt::format("{}; the worker is starting anew", lost))));
+    return;
+  }
   const double waited = worker.engine->stats().seconds_since_progress;
   if (waited > kStuckSeconds) {
     response->respond(wire::error_reply(Status(

@@ -34,6 +34,54 @@ void write_pages(wire::MetricsWriter& out, const engine::EngineStats& stats) {
   }
 }
 
+// One family of the ledger; value: of a charge.
+template <typename F>
+void traffic_family(wire::MetricsWriter& out, const engine::WorkerReport& worker, std::string_view name,
+                    std::string_view help, F&& value) {
+  out.family(name, help, MetricType::kCounter);
+  for (const engine::RankReport& rank : worker.ranks) {
+    for (std::size_t purpose = 0; purpose < rank.traffic.size(); ++purpose) {
+      const comm::Charge& charge = rank.traffic[purpose];
+      if (charge.calls == 0) continue;
+      value(wire::MetricLabels{{"rank", std::to_string(rank.rank)},
+                               {"purpose", comm::purpose_name(static_cast<comm::Purpose>(purpose))}},
+            charge);
+    }
+  }
+}
+
+void write_worker(wire::MetricsWriter& out, const engine::WorkerReport& worker) {
+  one(out, "shoal_worker_epoch", "Grows with every new start of the worker's ranks", MetricType::kGauge,
+      static_cast<double>(worker.epoch.value));
+  one(out, "shoal_worker_ready", "Whether all ranks are there", MetricType::kGauge, worker.lost.empty());
+  if (worker.ranks.empty()) return;
+  traffic_family(out, worker, "shoal_comm_bytes_total", "Bytes that left a rank, by what for and how far",
+                 [&](wire::MetricLabels labels, const comm::Charge& charge) {
+                   labels.emplace_back("scope", "");
+                   for (const auto& [name, scope] :
+                        {std::pair{"host", comm::Scope::kHost}, {"network", comm::Scope::kNetwork}}) {
+                     labels.back().second = name;
+                     out.sample(labels, static_cast<double>(charge.wire[static_cast<std::size_t>(scope)]));
+                   }
+                 });
+  traffic_family(out, worker, "shoal_comm_payload_bytes_total", "Bytes that ranks asked to move",
+                 [&](const wire::MetricLabels& labels, const comm::Charge& charge) {
+                   out.sample(labels, static_cast<double>(charge.payload));
+                 });
+  traffic_family(out, worker, "shoal_comm_calls_total", "Collective operations and messages",
+                 [&](const wire::MetricLabels& labels, const comm::Charge& charge) {
+                   out.sample(labels, static_cast<double>(charge.calls));
+                 });
+  traffic_family(out, worker, "shoal_comm_hidden_seconds_total", "Time of moving bytes behind computation",
+                 [&](const wire::MetricLabels& labels, const comm::Charge& charge) {
+                   out.sample(labels, charge.hidden);
+                 });
+  traffic_family(out, worker, "shoal_comm_exposed_seconds_total", "Time that computation waited for bytes",
+                 [&](const wire::MetricLabels& labels, const comm::Charge& charge) {
+                   out.sample(labels, charge.exposed);
+                 });
+}
+
 }  // namespace
 
 std::string metrics_text(const Worker& worker) {
@@ -71,6 +119,7 @@ std::string metrics_text(const Worker& worker) {
   histogram(out, "shoal_inter_token_latency_seconds", "Between two tokens of one choice",
             stats.histograms.inter_token_latency);
   histogram(out, "shoal_e2e_request_latency_seconds", "Arrival to last event", stats.histograms.e2e_latency);
+  write_worker(out, worker.engine->worker());
   return out.take();
 }
 

@@ -15,18 +15,32 @@ constexpr auto kAssign = [](auto& io, auto& assign) {
   fields(io, assign.model, assign.kv_dtype, assign.activations, assign.weights, assign.strict);
   fields(io, assign.threads, assign.max_slots, assign.spin, assign.stage_layers);
   fields(io, assign.tp_split, assign.balance);
+  fields(io, assign.network, assign.listen);
 };
 
 constexpr auto kLoaded = [](auto& io, auto& loaded) {
-  field(io, loaded.fingerprint);
+  fields(io, loaded.epoch, loaded.fingerprint);
   strings(io, loaded.kv_ids);
-  fields(io, loaded.isa, loaded.page_bytes, loaded.available, loaded.threads);
+  fields(io, loaded.isa, loaded.page_bytes, loaded.available, loaded.threads, loaded.endpoint);
 };
 
 constexpr auto kStart = [](auto& io, auto& start) {
   fields(io, start.pages, start.lanes, start.meeting, start.ring_bytes);
   strings(io, start.hosts);
+  strings(io, start.endpoints);
+  field(io, start.first_plan);
 };
+
+constexpr auto kFailed = [](auto& io, auto& failed) { fields(io, failed.epoch, failed.sentence); };
+
+constexpr auto kTraffic = [](auto& io, auto& traffic) {
+  list_of(io, traffic.lines, 1 + 6 * 8, [&](auto& line) {
+    fields(io, line.purpose, line.calls, line.payload, line.host, line.network, line.hidden_ns,
+           line.exposed_ns);
+  });
+};
+
+constexpr auto kEpoch = [](auto& io, auto& epoch) { field(io, epoch); };
 
 constexpr auto kSentence = [](auto& io, auto& sentence) { field(io, sentence); };
 
@@ -36,6 +50,9 @@ std::vector<std::byte> encode(const Join& join) { return encoded(join, kJoin); }
 std::vector<std::byte> encode(const Assign& assign) { return encoded(assign, kAssign); }
 std::vector<std::byte> encode(const Loaded& loaded) { return encoded(loaded, kLoaded); }
 std::vector<std::byte> encode(const Start& start) { return encoded(start, kStart); }
+std::vector<std::byte> encode(const Failed& failed) { return encoded(failed, kFailed); }
+std::vector<std::byte> encode(const Traffic& traffic) { return encoded(traffic, kTraffic); }
+std::vector<std::byte> encode_epoch(Epoch epoch) { return encoded(epoch, kEpoch); }
 std::vector<std::byte> encode_sentence(std::string_view sentence) {
   return encoded(std::string(sentence), kSentence);
 }
@@ -51,6 +68,15 @@ Expected<Loaded> decode_loaded(std::span<const std::byte> body) {
 }
 Expected<Start> decode_start(std::span<const std::byte> body) {
   return decoded<Start>(body, kStart, "a start message has other bytes");
+}
+Expected<Failed> decode_failed(std::span<const std::byte> body) {
+  return decoded<Failed>(body, kFailed, "a failed message has other bytes");
+}
+Expected<Traffic> decode_traffic(std::span<const std::byte> body) {
+  return decoded<Traffic>(body, kTraffic, "a traffic message has other bytes");
+}
+Expected<Epoch> decode_epoch(std::span<const std::byte> body) {
+  return decoded<Epoch>(body, kEpoch, "a message that is an epoch has other bytes");
 }
 Expected<std::string> decode_sentence(std::span<const std::byte> body) {
   return decoded<std::string>(body, kSentence, "a sentence message has other bytes");

@@ -32,9 +32,11 @@ enum class MessageType : std::uint16_t {
   kFailed = 16,
   kBeat = 17,
   kProgress = 18,
+  kTraffic = 19,
   kPlan = 20,
   kResult = 21,
   kStop = 22,
+  kReset = 23,
 };
 
 struct Join {
@@ -61,36 +63,69 @@ struct Assign {
   std::vector<std::int32_t> stage_layers;  // of each stage; empty: by balance
   std::vector<std::int32_t> tp_split;      // shares of the tensor ranks; empty: even
   std::string balance;                     // "prefill", "decode", "mix"
+  bool network = false;                    // ranks may be on other hosts: the carrier listens for them
+  std::string listen;                      // on which address; empty: the one that the head was reached from
 };
 
 struct Loaded {
+  Epoch epoch;
   std::string fingerprint;
   std::vector<std::string> kv_ids;  // of each KV group: type, head size and window; not heads, which TP cuts
   std::string isa;
   std::uint64_t page_bytes = 0;  // of one page in every group
   std::uint64_t available = 0;   // bytes
   std::int32_t threads = 0;
+  // Where its carrier listens, HOST:PORT; no host: at the head's. Empty: nowhere.
+  std::string endpoint;
 };
 
 struct Start {
   std::int64_t pages = 0;
   std::int32_t lanes = 1;
-  std::string meeting;  // where the shared memory is handed out
+  std::string meeting;  // where the shared memory is handed out: a name, to which each host adds its number
   std::uint64_t ring_bytes = 0;
-  std::vector<std::string> hosts;  // by rank
+  std::vector<std::string> hosts;      // by rank
+  std::vector<std::string> endpoints;  // by rank, as in Loaded
+  PlanNumber first_plan{1};
+};
+
+struct Failed {
+  Epoch epoch;
+  std::string sentence;
+};
+
+// What a rank has moved since it was started, by purpose (comm/ledger.h).
+struct TrafficLine {
+  std::uint8_t purpose = 0;
+  std::uint64_t calls = 0;
+  std::uint64_t payload = 0;  // bytes
+  std::uint64_t host = 0;     // bytes on the wire, by scope
+  std::uint64_t network = 0;
+  std::uint64_t hidden_ns = 0;
+  std::uint64_t exposed_ns = 0;
+};
+struct Traffic {
+  std::vector<TrafficLine> lines;
 };
 
 std::vector<std::byte> encode(const Join& join);
 std::vector<std::byte> encode(const Assign& assign);
 std::vector<std::byte> encode(const Loaded& loaded);
 std::vector<std::byte> encode(const Start& start);
-// Of refuse and failed.
+std::vector<std::byte> encode(const Failed& failed);
+std::vector<std::byte> encode(const Traffic& traffic);
+// Of ready and reset.
+std::vector<std::byte> encode_epoch(Epoch epoch);
+// Of refuse.
 std::vector<std::byte> encode_sentence(std::string_view sentence);
 
 Expected<Join> decode_join(std::span<const std::byte> body);
 Expected<Assign> decode_assign(std::span<const std::byte> body);
 Expected<Loaded> decode_loaded(std::span<const std::byte> body);
 Expected<Start> decode_start(std::span<const std::byte> body);
+Expected<Failed> decode_failed(std::span<const std::byte> body);
+Expected<Traffic> decode_traffic(std::span<const std::byte> body);
+Expected<Epoch> decode_epoch(std::span<const std::byte> body);
 Expected<std::string> decode_sentence(std::span<const std::byte> body);
 
 }  // namespace shoal::wire

@@ -91,6 +91,14 @@ class Server:
     def get(self, path, **options):
         return self.request(path, **options)
 
+    def stream(self, prompt, model="small", tokens=400):
+        """A long streamed answer that has begun."""
+        return Stream(self, prompt, model, tokens)
+
+    def worker(self):
+        """Epoch and ranks, from /get_server_info."""
+        return self.get("/get_server_info")[1]["worker"]
+
     def pages(self):
         """The pool's pages by state, summed over KV groups, from /get_server_info."""
         groups = self.get("/get_server_info")[1]["kv_pages"]
@@ -108,3 +116,30 @@ class Server:
 
     def rss_anon_kib(self):
         return int(re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text())[1])
+
+
+class Stream:
+    """A streamed completion; opened, its first byte is there."""
+
+    def __init__(self, server, prompt, model, tokens):
+        body = json.dumps({"model": model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True,
+                           "n": 8}).encode()
+        self.client = server.connect()
+        self.client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.seen = self.client.recv(1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.client.close()
+
+    def until_error(self):
+        """The sentence of the error that ends the answer."""
+        while True:
+            found = re.search(rb'data: \{"error":.*?"message":"(.*?)"', self.seen, re.S)
+            if found:
+                return found[1].decode()
+            data = self.client.recv(65536)
+            assert data, f"the stream ended without an error: ...{self.seen[-300:]}"
+            self.seen += data

@@ -65,6 +65,16 @@ TEST_F(TcpMesh, GarbageStrangersAndOtherEpochsAreWaitedPast) {
   EXPECT_TRUE((*sockets)[1].open());
 }
 
+// More than a rank's time for all of them, were they answered one after the other.
+TEST_F(TcpMesh, SilentStrangersKeepNobodyWaiting) {
+  std::vector<Socket> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(caller());
+  const TimePoint begin = now();
+  const auto sockets = meet([] {});
+  ASSERT_TRUE(sockets.ok()) << sockets.error().message();
+  EXPECT_LT(seconds_between(begin, now()), 4);
+}
+
 TEST_F(TcpMesh, ARankThatDoesNotComeIsNamed) {
   const auto missing =
       connect_mesh(0, endpoints_, listener_, token_, Epoch(1), now() + std::chrono::milliseconds(50));

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -21,6 +22,12 @@ class ThreadLauncher : public RankLauncher {
       : build_(std::move(build)), observer_(std::move(observer)) {}
   ~ThreadLauncher() override { join(); }
 
+  // Ranks say that they are on `hosts` hosts, of that name and the rank's number modulo the hosts.
+  void pretend_hosts(std::string name, std::int32_t hosts) {
+    host_ = std::move(name);
+    hosts_ = hosts;
+  }
+
   Status launch(const comm::Endpoint& head, const wire::ClusterToken& token, std::int32_t rank) override {
     head_ = head;
     token_ = token.secret();
@@ -29,7 +36,7 @@ class ThreadLauncher : public RankLauncher {
       options.head = head;
       options.rank = rank;
       options.build = build_;
-      options.host = comm::host_identity();
+      options.host = host_.empty() ? comm::host_identity() : fmt::format("{}{}", host_, rank % hosts_);
       options.logits_observer = observer_;
       const auto end = run_joined_rank(options, token);
       ends_.push_back(end.ok() ? (*end == RankEnd::kStopped ? "stopped" : "lost its head")
@@ -39,7 +46,7 @@ class ThreadLauncher : public RankLauncher {
   }
   std::optional<std::string> ended() override {
     const auto all = ends_.take();
-    return all.empty() ? std::nullopt : std::optional(all.front());
+    return seen_ < all.size() ? std::optional(all[seen_++]) : std::nullopt;
   }
   // Told to stop, they end by themselves.
   void finish(TimePoint) override { join(); }
@@ -75,9 +82,12 @@ class ThreadLauncher : public RankLauncher {
 
   std::string build_;
   LogitsObserver observer_;
+  std::string host_;
+  std::int32_t hosts_ = 1;
   comm::Endpoint head_;
   std::string token_;
   Ends ends_;
+  std::size_t seen_ = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -101,33 +101,56 @@ TEST(RankMessages, ComeBackAsTheyWent) {
                       "q8_0",   true,
                       4,        128,
                       true,     {10, 6},
-                      {3, 1},   "decode"};
+                      {3, 1},   "decode",
+                      true,     "10.0.0.1"};
   const auto assign_back = decode_assign(encode(assign));
   ASSERT_TRUE(assign_back.ok());
   EXPECT_EQ(assign_back->degrees.pp, 2);
   EXPECT_EQ(assign_back->epoch, Epoch(9));
   EXPECT_EQ(assign_back->weights, "q8_0");
   EXPECT_TRUE(assign_back->strict);
+  EXPECT_TRUE(assign_back->network);
+  EXPECT_EQ(assign_back->listen, "10.0.0.1");
   EXPECT_EQ(assign_back->stage_layers, (std::vector<std::int32_t>{10, 6}));
   EXPECT_EQ(assign_back->tp_split, (std::vector<std::int32_t>{3, 1}));
   EXPECT_EQ(assign_back->balance, "decode");
 
-  const auto loaded = decode_loaded(encode(Loaded{"f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 2}));
+  const auto loaded = decode_loaded(
+      encode(Loaded{Epoch(3), "f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 2, "10.0.0.1:7"}));
   ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->epoch, Epoch(3));
+  EXPECT_EQ(loaded->endpoint, "10.0.0.1:7");
   EXPECT_EQ(loaded->kv_ids, (std::vector<std::string>{"v1/bf16/h3x64"}));
-  const auto start = decode_start(encode(Start{99, 2, "shoal-1", 1 << 20, {"a", "a"}}));
+  const auto start =
+      decode_start(encode(Start{99, 2, "shoal-1", 1 << 20, {"a", "a"}, {":5", "b:6"}, PlanNumber(8)}));
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->pages, 99);
   EXPECT_EQ(start->hosts.size(), 2U);
+  EXPECT_EQ(start->endpoints, (std::vector<std::string>{":5", "b:6"}));
+  EXPECT_EQ(start->first_plan, PlanNumber(8));
+  const auto failed = decode_failed(encode(Failed{Epoch(2), "no memory"}));
+  ASSERT_TRUE(failed.ok());
+  EXPECT_EQ(failed->epoch, Epoch(2));
+  EXPECT_EQ(failed->sentence, "no memory");
+  const auto traffic = decode_traffic(encode(Traffic{{{1, 2, 3, 4, 5, 6, 7}, {5}}}));
+  ASSERT_TRUE(traffic.ok());
+  ASSERT_EQ(traffic->lines.size(), 2U);
+  EXPECT_EQ(traffic->lines[0].network, 5U);
+  EXPECT_EQ(traffic->lines[1].purpose, 5);
+  EXPECT_EQ(*decode_epoch(encode_epoch(Epoch(4))), Epoch(4));
   EXPECT_EQ(*decode_sentence(encode_sentence("no")), "no");
 }
 
 TEST(RankMessages, DamagedOnesAreErrors) {
   expect_robust(encode(Join{"1.2.3", "boot:4", 2, 8, 77}), [](auto bytes) { return decode_join(bytes); });
   expect_robust(encode(Assign{}), [](auto bytes) { return decode_assign(bytes); });
-  expect_robust(encode(Loaded{"f", {"a", "b"}, "amx", 1, 2, 3}),
+  expect_robust(encode(Failed{Epoch(2), "no"}), [](auto bytes) { return decode_failed(bytes); });
+  expect_robust(encode(Traffic{{{1}, {2}}}), [](auto bytes) { return decode_traffic(bytes); });
+  expect_robust(encode_epoch(Epoch(2)), [](auto bytes) { return decode_epoch(bytes); });
+  expect_robust(encode(Loaded{Epoch(1), "f", {"a", "b"}, "amx", 1, 2, 3, "h:1"}),
                 [](auto bytes) { return decode_loaded(bytes); });
-  expect_robust(encode(Start{1, 1, "m", 1, {"h"}}), [](auto bytes) { return decode_start(bytes); });
+  expect_robust(encode(Start{1, 1, "m", 1, {"h"}, {"e"}, PlanNumber(1)}),
+                [](auto bytes) { return decode_start(bytes); });
 }
 
 }  // namespace

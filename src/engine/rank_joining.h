@@ -1,0 +1,42 @@
+// Who the ranks of a worker are and how they come: which are started here, where others join.
+//
+// Thread-safety: a value.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/socket.h"
+#include "engine/rank_traffic.h"
+#include "wire/cluster_token.h"
+
+namespace shoal::engine {
+
+struct RankJoining {
+  // Where ranks from other hosts join. No host: none do, and the head listens to its own alone.
+  comm::Endpoint listen;
+  // The cluster token; null: one is drawn, which nobody else has.
+  std::shared_ptr<const wire::ClusterToken> token;
+  // Ranks of this host, the head included: the launcher starts them, and again where one is lost. Others are
+  // awaited. 0: all.
+  std::int32_t local_ranks = 0;
+  std::chrono::seconds time{60};  // until all have joined, at the start
+  std::string host;               // of the head; empty: comm::host_identity()
+
+  bool from_elsewhere() const { return !listen.host.empty(); }
+};
+
+// One rank as the head sees it.
+struct RankReport {
+  std::int32_t rank = 0;
+  std::string state;  // "absent", "joining", "loading", "starting", "ready", "lost"
+  std::string host;
+  std::int32_t pid = 0;
+  TrafficTotals traffic;
+};
+
+}  // namespace shoal::engine
