@@ -78,11 +78,11 @@ def node_tools():
     return True
 
 
-def pytest(*arguments):
+def pytest(*arguments, **variables):
     if not has_python_tools():
         print("  skipped: pytest is not installed (python_tools)")
         return None
-    environment = dict(os.environ, SHOAL_BINARY=str(ROOT / "build/release/shoal"))
+    environment = dict(os.environ, SHOAL_BINARY=str(ROOT / "build/release/shoal"), **variables)
     return run([VENV / "bin" / "python", "-m", "pytest", "-q", "-rs", *arguments], env=environment)
 
 
@@ -92,6 +92,15 @@ def oracle():
 
 def serving():
     return pytest("tests/serving", "-m", "not slow")
+
+
+def cluster():
+    """Ranks on hosts of their own (network namespaces); says `skipped` where there can be none."""
+    return pytest("tests/cluster")
+
+
+def full_cluster():
+    return pytest("tests/cluster/test_failures.py", SHOAL_FAULT_ROUNDS="100")
 
 
 def sanitizers():
@@ -128,11 +137,13 @@ PARTS = {
     "node_tools": node_tools,
     "oracle": oracle,
     "serving": serving,
+    "cluster": cluster,
     "sanitizers": sanitizers,
 }
 FULL_PARTS = {
     "full_sanitizers": full_sanitizers,
     "full_python": full_python,
+    "full_cluster": full_cluster,
     "isa_paths": isa_paths,
     "fuzz": fuzz,
 }

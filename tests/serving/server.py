@@ -22,16 +22,18 @@ SMALL_MODEL = SHARED / "models/stories260k/stories260K-f32.gguf"
 class Server:
     """One `shoal serve` process. Use as a context manager; `stop` returns its exit code.
 
-    certificates: from the fixture of that name; then it serves HTTPS."""
+    certificates: from the fixture of that name; then it serves HTTPS. inside: what the command is started with,
+    to run it on another host; host: the address it listens on there."""
 
-    def __init__(self, model, *flags, start_seconds=120, certificates=None):
+    def __init__(self, model, *flags, start_seconds=120, certificates=None, inside=(), host="127.0.0.1"):
+        self.host = host
         self.tls = None
         if certificates is not None:
             flags = (*flags, "--tls-cert", certificates / "server.pem", "--tls-key", certificates / "server.key")
             self.tls = ssl.create_default_context(cafile=certificates / "server.pem")
         self.log = tempfile.NamedTemporaryFile("w+", prefix="shoal-serve-", suffix=".log")
         self.process = subprocess.Popen(
-            [BINARY, "serve", model, "--host", "127.0.0.1", "--port", "0", *map(str, flags)],
+            [*inside, BINARY, "serve", model, "--host", host, "--port", "0", *map(str, flags)],
             stdout=self.log, stderr=subprocess.STDOUT)
         self.url = self._wait_until_listening(start_seconds)
         self.port = int(self.url.rsplit(":", 1)[1])
@@ -67,7 +69,7 @@ class Server:
             raise
 
     def connect(self):
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection = socket.create_connection((self.host, self.port), timeout=20)
         return self.tls.wrap_socket(connection, server_hostname="127.0.0.1") if self.tls else connection
 
     def request(self, path, body=None, method=None, headers=None, timeout=120):

@@ -182,6 +182,16 @@ TEST(EngineRanks, RanksOfSeveralHostsAnswerAsOneDoes) {
     const Answers ranks = answers_of(*engine, record);
     EXPECT_EQ(ranks.ids, alone.ids);
     EXPECT_EQ(ranks.logprobs, alone.logprobs);
+    // Answers end while others begin: plans in which no sequence goes on.
+    std::vector<Client> brief(24);
+    for (std::size_t i = 0; i < brief.size(); ++i) {
+      const auto tokens = static_cast<std::int32_t>(1 + i % 3);
+      ASSERT_TRUE(engine->submit(request_of(prompt_of(40, i), tokens, i), brief[i].sink()).ok());
+    }
+    for (Client& client : brief) {
+      ASSERT_TRUE(client.wait());
+      EXPECT_TRUE(client.error.ok()) << client.error.message();
+    }
     const WorkerReport report = engine->worker();
     const auto network = static_cast<std::size_t>(comm::Scope::kNetwork);
     const auto purpose = static_cast<std::size_t>(degrees.tp > 1 ? comm::Purpose::kTp : comm::Purpose::kPp);

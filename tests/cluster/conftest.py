@@ -1,0 +1,38 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "serving"))
+
+import namespaces  # noqa: E402
+from server import BINARY, SMALL_MODEL  # noqa: E402
+
+
+def pytest_collection_modifyitems(items):
+    if not BINARY.exists():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=f"{BINARY} is not built"))
+
+
+@pytest.fixture(scope="session")
+def network():
+    reason = namespaces.why_not()
+    if reason:
+        pytest.skip(reason)
+    with namespaces.Network(3) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """Random weights, 8,192 tokens of context."""
+    file = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    subprocess.run([BINARY, "synth", "llama-tiny-8k", file], check=True, capture_output=True)
+    return file
+
+
+@pytest.fixture(scope="session")
+def small_model(request):
+    return SMALL_MODEL if SMALL_MODEL.exists() else request.getfixturevalue("tiny_model")
