@@ -26,6 +26,7 @@
 #include "cli/serve.h"
 #include "cli/synth.h"
 #include "cli/tokenize.h"
+#include "cli/up.h"
 
 namespace {
 
@@ -35,6 +36,8 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_serve(app, exit_code);
   shoal::cli::add_chat(app, exit_code);
   shoal::cli::add_rank(app, exit_code);
+  shoal::cli::add_up(app, exit_code);
+  shoal::cli::add_down(app, exit_code);
   shoal::cli::add_inspect(app, exit_code);
   shoal::cli::add_tokenize(app, exit_code);
   shoal::cli::add_render(app, exit_code);

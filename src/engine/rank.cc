@@ -151,7 +151,7 @@ Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
     }
     awaited_.push_back(std::move(awaited));
     // The rank that sends them also sums with this one: ids left for later would stand in the sums' way.
-    if (options_.peers->last_stage()) return take_awaited_ids(0);
+    if (options_.peers->last_stage()) return take_awaited_ids();
   }
   return peers_status();
 }

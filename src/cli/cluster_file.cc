@@ -1,0 +1,213 @@
+#include "cli/cluster_file.h"
+
+#include <fmt/format.h>
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "comm/socket.h"
+
+namespace shoal::cli {
+namespace {
+
+// Takes the fields of one table; what nobody took is a mistake.
+class Fields {
+ public:
+  Fields(const toml::table& table, std::string file) : table_(table), file_(std::move(file)) {}
+
+  void take(std::string_view key, std::string& value) {
+    if (const auto* node = find(key)) {
+      const auto text = node->value_exact<std::string>();
+      text ? void(value = *text) : wrong(*node, key, "a string");
+    }
+  }
+  void take(std::string_view key, std::filesystem::path& value) {
+    std::string text;
+    take(key, text);
+    if (!text.empty()) value = text;
+  }
+  template <typename Number>
+  void take_number(std::string_view key, Number& value, Number least, Number most) {
+    if (const auto* node = find(key)) {
+      const auto number = node->value<Number>();
+      if (number && *number >= least && *number <= most) {
+        value = *number;
+      } else {
+        wrong(*node, key, fmt::format("a number from {} to {}", least, most));
+      }
+    }
+  }
+  void take(std::string_view key, std::vector<std::string>& value) {
+    const auto* node = find(key);
+    if (node == nullptr) return;
+    const toml::array* list = node->as_array();
+    if (list == nullptr) return wrong(*node, key, "a list of strings");
+    for (const toml::node& each : *list) {
+      const auto text = each.value_exact<std::string>();
+      if (!text) return wrong(each, key, "a list of strings");
+      value.push_back(*text);
+    }
+  }
+  const toml::array* take_tables(std::string_view key) {
+    const auto* node = find(key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_array_of_tables()) {
+      wrong(*node, key, fmt::format("tables, each begun by [[{}]]", key));
+      return nullptr;
+    }
+    return node->as_array();
+  }
+  // The first mistake.
+  Status status() {
+    for (const auto& [key, node] : table_) {
+      if (!known_.contains(std::string(key.str())))
+        fail(node, fmt::format("there is no '{}' here; known: {}", key.str(), fmt::join(known_, ", ")));
+    }
+    return status_;
+  }
+
+ private:
+  const toml::node* find(std::string_view key) {
+    known_.emplace(key);
+    return table_.get(key);
+  }
+  void wrong(const toml::node& node, std::string_view key, const std::string& right) {
+    fail(node, fmt::format("'{}' must be {}", key, right));
+  }
+  void fail(const toml::node& node, const std::string& sentence) {
+    if (status_.ok())
+      status_ = Status(ErrorCode::kInvalidArgument,
+                       fmt::format("{}:{}: {}", file_, node.source().begin.line, sentence));
+  }
+
+  const toml::table& table_;
+  std::string file_;
+  std::set<std::string> known_;
+  Status status_;
+};
+
+Expected<ClusterHost> host_of(const toml::table& table, const std::string& file, std::size_t number) {
+  ClusterHost host;
+  host.name = number == 0 ? "head" : fmt::format("host{}", number + 1);
+  Fields fields(table, file);
+  fields.take("name", host.name);
+  fields.take("start", host.start);
+  fields.take("shoal", host.shoal);
+  fields.take("model", host.model);
+  fields.take("token_file", host.token_file);
+  fields.take_number<std::int32_t>("ranks", host.ranks, 1, 4096);
+  fields.take_number<std::int32_t>("threads", host.threads, 1, 4096);
+  fields.take("flags", host.flags);
+  SHOAL_TRY(fields.status());
+  return host;
+}
+
+Status check(const ClusterFile& cluster) {
+  const auto bad = [&](const std::string& sentence) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{}: {}", cluster.file.string(), sentence));
+  };
+  if (cluster.model.empty()) return bad("'model' is needed: the file or folder to serve");
+  std::int32_t ranks = 0;
+  for (const ClusterHost& host : cluster.hosts) ranks += host.ranks;
+  if (ranks != cluster.tp * cluster.pp)
+    return bad(fmt::format("tp {} and pp {} take {} ranks, the hosts have {}", cluster.tp, cluster.pp,
+                           cluster.tp * cluster.pp, ranks));
+  if (cluster.hosts.size() == 1) return {};
+  if (cluster.join.empty())
+    return bad("several hosts need 'join': HOST:PORT where their ranks reach the first");
+  auto join = comm::parse_endpoint(cluster.join);
+  if (!join.ok()) return bad("'join': " + join.error().message());
+  return {};
+}
+
+void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
+  const toml::parse_result parsed = toml::parse_file(file.string());
+  if (!parsed)
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{}:{}: {}", file.string(), parsed.error().source().begin.line,
+                              parsed.error().description()));
+  ClusterFile cluster;
+  cluster.file = file;
+  cluster.token_file = "cluster.token";
+  cluster.logs = "logs";
+  Fields fields(parsed.table(), file.string());
+  fields.take("model", cluster.model);
+  fields.take("host", cluster.host);
+  fields.take_number<std::uint16_t>("port", cluster.port, 1, std::numeric_limits<std::uint16_t>::max());
+  fields.take("join", cluster.join);
+  fields.take("health", cluster.health);
+  fields.take("token_file", cluster.token_file);
+  fields.take("logs", cluster.logs);
+  fields.take_number<std::int32_t>("tp", cluster.tp, 1, 64);
+  fields.take_number<std::int32_t>("pp", cluster.pp, 1, 64);
+  fields.take_number<double>("drain_seconds", cluster.drain_seconds, 0, 86400);
+  fields.take("flags", cluster.flags);
+  const toml::array* hosts = fields.take_tables("hosts");
+  SHOAL_TRY(fields.status());
+  for (std::size_t i = 0; hosts != nullptr && i < hosts->size(); ++i) {
+    SHOAL_ASSIGN(host, host_of(*hosts->get(i)->as_table(), file.string(), i));
+    cluster.hosts.push_back(std::move(host));
+  }
+  if (cluster.hosts.empty()) {
+    cluster.hosts.emplace_back();
+    cluster.hosts.front().name = "head";
+    cluster.hosts.front().ranks = cluster.tp * cluster.pp;
+  }
+  SHOAL_TRY(check(cluster));
+  // Paths are the file's neighbours, wherever the command is given.
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::absolute(file, ignored).parent_path();
+  for (std::filesystem::path* path : {&cluster.token_file, &cluster.logs}) *path = folder / *path;
+  cluster.model = (folder / cluster.model).string();
+  return cluster;
+}
+
+std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::string& shoal) {
+  std::vector<ClusterProcess> processes;
+  std::int32_t rank = 0;
+  for (std::size_t i = 0; i < cluster.hosts.size(); ++i) {
+    const ClusterHost& host = cluster.hosts[i];
+    const std::string token = host.token_file.empty() ? cluster.token_file.string() : host.token_file;
+    const std::string program = host.shoal.empty() ? shoal : host.shoal;
+    if (i == 0) {
+      ClusterProcess server{"server", "server.log", host.start};
+      append(server.command,
+             {program, "serve", host.model.empty() ? cluster.model : host.model, "--host", cluster.host,
+              "--port", std::to_string(cluster.port), "--tp", std::to_string(cluster.tp), "--pp",
+              std::to_string(cluster.pp), "--drain-seconds", fmt::format("{}", cluster.drain_seconds)});
+      if (host.threads > 0) append(server.command, {"--threads", std::to_string(host.threads)});
+      if (cluster.hosts.size() > 1)
+        append(server.command, {"--listen-ranks", cluster.join, "--token-file", token, "--local-ranks",
+                                std::to_string(host.ranks)});
+      append(server.command, cluster.flags);
+      processes.push_back(std::move(server));
+      rank = host.ranks;
+      continue;
+    }
+    for (std::int32_t n = 0; n < host.ranks; ++n, ++rank) {
+      ClusterProcess process{fmt::format("rank {} on {}", rank, host.name), fmt::format("rank-{}.log", rank),
+                             host.start};
+      append(process.command, {program, "rank", "--join", cluster.join, "--token-file", token, "--rank",
+                               std::to_string(rank)});
+      if (!host.model.empty()) append(process.command, {"--model", host.model});
+      if (host.threads > 0) append(process.command, {"--threads", std::to_string(host.threads)});
+      append(process.command, host.flags);
+      processes.push_back(std::move(process));
+    }
+  }
+  return processes;
+}
+
+}  // namespace shoal::cli

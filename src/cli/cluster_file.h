@@ -1,0 +1,55 @@
+// What a cluster file says: one model over hosts, how commands are started on each (docs/cli.md, shoal up).
+//
+// Thread-safety: values and pure functions.
+// Errors: kInvalidArgument naming the file, the line where there is one, and what would be right.
+
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/expected.h"
+
+namespace shoal::cli {
+
+struct ClusterHost {
+  std::string name;
+  std::vector<std::string> start;  // what a command is started with there: ssh, ip netns exec; empty: here
+  std::string shoal;               // the program there; empty: this one
+  std::string model;               // where the model lies there; empty: as on the first host
+  std::string token_file;          // the same for the token
+  std::int32_t ranks = 1;
+  std::int32_t threads = 0;        // of each rank; 0: as they choose
+  std::vector<std::string> flags;  // more, for `shoal rank` there
+};
+
+struct ClusterFile {
+  std::filesystem::path file;
+  std::string model;
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;
+  std::string join;    // HOST:PORT where ranks of other hosts join
+  std::string health;  // a URL; empty: of host and port
+  std::filesystem::path token_file;
+  std::filesystem::path logs;
+  std::int32_t tp = 1;
+  std::int32_t pp = 1;
+  double drain_seconds = 30;
+  std::vector<std::string> flags;  // more, for `shoal serve`
+  std::vector<ClusterHost> hosts;  // the first has the server
+};
+
+Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file);
+
+struct ClusterProcess {
+  std::string name;  // "server", "rank 2 on b"
+  std::string log;   // file name
+  std::vector<std::string> command;
+};
+
+// The server first, then the ranks of the other hosts. shoal: this program.
+std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::string& shoal);
+
+}  // namespace shoal::cli

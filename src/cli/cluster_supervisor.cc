@@ -1,0 +1,144 @@
+#include "cli/cluster_supervisor.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+namespace shoal::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kAskEvery{500};
+constexpr std::chrono::milliseconds kAnswerTime{2000};
+// For ranks, once the server is gone: they notice within 5 s.
+constexpr std::chrono::seconds kRankTime{10};
+constexpr int kUsage = 2;
+constexpr int kNotStarted = 127;
+
+// "error.message" of an answer.
+std::string sentence_of(const std::string& body) {
+  const auto parsed = nlohmann::json::parse(body, nullptr, false);
+  if (!parsed.is_object() || !parsed.contains("error") || !parsed["error"].is_object())
+    return "it is not healthy";
+  return parsed["error"].value("message", "it is not healthy");
+}
+
+std::string health_url(const ClusterFile& cluster) {
+  if (!cluster.health.empty()) return cluster.health;
+  std::string host = cluster.host;
+  if (host == "0.0.0.0") host = "127.0.0.1";
+  if (host == "::") host = "::1";
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}/health", is_v6 ? "[" + host + "]" : host, cluster.port);
+}
+
+}  // namespace
+
+const char* name_of(ClusterState state) {
+  static constexpr const char* kNames[] = {"starting", "ready", "degraded", "down"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+ClusterSupervisor::ClusterSupervisor(const ClusterFile& cluster, wire::Url health, Say say)
+    : health_(std::move(health)), drain_(cluster.drain_seconds), say_(std::move(say)) {}
+
+Expected<ClusterSupervisor> ClusterSupervisor::make(const ClusterFile& cluster, const std::string& shoal,
+                                                    Say say) {
+  auto health = wire::Url::parse(health_url(cluster));
+  if (!health.ok())
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: 'health': {}", cluster.file.string(), health.error().message()));
+  ClusterSupervisor supervisor(cluster, *std::move(health), std::move(say));
+  for (ClusterProcess& process : processes_of(cluster, shoal))
+    supervisor.processes_.emplace_back(std::move(process.name), cluster.logs / process.log,
+                                       std::move(process.command));
+  supervisor.say_(fmt::format("starting: {} ranks on {} hosts; logs in {}", cluster.tp * cluster.pp,
+                              cluster.hosts.size(), cluster.logs.string()));
+  return supervisor;
+}
+
+std::size_t ClusterSupervisor::running() const {
+  return static_cast<std::size_t>(std::ranges::count_if(processes_, &SupervisedProcess::running));
+}
+
+void ClusterSupervisor::set_state(ClusterState state, const std::string& why) {
+  if (state == state_ && why == why_) return;
+  state_ = state;
+  why_ = why;
+  was_ready_ |= state == ClusterState::kReady;
+  say_(fmt::format("{}: {}", name_of(state), why));
+}
+
+Status ClusterSupervisor::tick() {
+  SHOAL_TRY(look_at_ends());
+  for (SupervisedProcess& process : processes_) SHOAL_TRY(process.start_if_due());
+  if (processes_.front().running() && now() >= next_question_) {
+    next_question_ = now() + kAskEvery;
+    ask_health();
+  }
+  return {};
+}
+
+Status ClusterSupervisor::look_at_ends() {
+  for (SupervisedProcess& process : processes_) {
+    const auto end = process.ended();
+    if (!end) continue;
+    const bool server = &process == &processes_.front();
+    const bool hopeless = server || end->code == kUsage || end->code == kNotStarted;
+    if (!was_ready_ && hopeless) {
+      set_state(ClusterState::kDown, end->sentence);
+      return {ErrorCode::kUnavailable, end->sentence};
+    }
+    const std::string again = end->pause > 0 ? fmt::format("again in {} s", end->pause) : "started again";
+    if (server) {
+      set_state(ClusterState::kDown, fmt::format("{}; {}", end->sentence, again));
+    } else {
+      say_(fmt::format("{}; {}", end->sentence, again));
+    }
+  }
+  return {};
+}
+
+void ClusterSupervisor::ask_health() {
+  wire::HttpCall call;
+  call.url = health_;
+  call.connect_timeout = call.idle_timeout = call.deadline = kAnswerTime;
+  const auto answer = client_->send(std::move(call), 64 * 1024);
+  if (answer.ok() && answer->status == 200) {
+    set_state(ClusterState::kReady, fmt::format("http{}://{}", health_.tls ? "s" : "", health_.authority()));
+  } else if (was_ready_) {
+    // A server that is being started again does not answer for a while.
+    if (!answer.ok() && state_ == ClusterState::kDown) return;
+    set_state(ClusterState::kDegraded, answer.ok()
+                                           ? sentence_of(answer->body)
+                                           : "the server does not answer: " + answer.error().message());
+  }
+}
+
+bool ClusterSupervisor::stop(const std::function<bool()>& hurry) {
+  bool clean = true;
+  SupervisedProcess& server = processes_.front();
+  server.signal(SIGTERM);
+  const TimePoint drained =
+      now() + std::chrono::duration_cast<Clock::duration>(drain_) + std::chrono::seconds(15);
+  while (!server.wait(now() + std::chrono::milliseconds(100))) {
+    if (now() < drained && !hurry()) continue;
+    server.signal(SIGKILL);
+    clean = false;
+    server.wait(now() + kRankTime);
+    break;
+  }
+  const TimePoint deadline = now() + kRankTime;
+  for (SupervisedProcess& rank : processes_) {
+    if (rank.wait(deadline)) continue;
+    rank.signal(SIGKILL);
+    clean = false;
+    rank.wait(now() + kRankTime);
+  }
+  return clean;
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,61 @@
+// A cluster's processes, kept running, and how the whole is: starting, ready, degraded, down.
+//
+// Thread-safety: belongs to one thread; asking the server's health has a thread of its own inside HttpClient.
+// Ownership: owns the processes. The destructor kills what stop() has not ended.
+// Invariants: before the cluster has been ready once, a process that cannot succeed (the server ends by
+// itself,
+//   a command is not found or refuses its flags) ends the whole; afterwards whatever ends is started again.
+
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/cluster_file.h"
+#include "cli/supervised_process.h"
+#include "core/expected.h"
+#include "wire/http_client.h"
+
+namespace shoal::cli {
+
+enum class ClusterState : std::uint8_t { kStarting, kReady, kDegraded, kDown };
+const char* name_of(ClusterState state);
+
+class ClusterSupervisor {
+ public:
+  // say: one line for the user, when something changes.
+  using Say = std::function<void(const std::string& line)>;
+
+  static Expected<ClusterSupervisor> make(const ClusterFile& cluster, const std::string& shoal, Say say);
+
+  // One look at everything: starts what is due, notices what has ended, asks for the server's health. Fails
+  // where the cluster cannot come to be.
+  Status tick();
+  // The server drains, the ranks end with it. False where something had to be killed. hurry: asked now and
+  // then; true ends the waiting.
+  bool stop(const std::function<bool()>& hurry);
+
+  ClusterState state() const { return state_; }
+  std::size_t running() const;
+  std::size_t size() const { return processes_.size(); }
+
+ private:
+  ClusterSupervisor(const ClusterFile& cluster, wire::Url health, Say say);
+  Status look_at_ends();
+  void ask_health();
+  void set_state(ClusterState state, const std::string& why);
+
+  wire::Url health_;
+  std::chrono::duration<double> drain_;
+  Say say_;
+  std::vector<SupervisedProcess> processes_;  // the server first
+  std::unique_ptr<wire::HttpClient> client_ = std::make_unique<wire::HttpClient>();
+  ClusterState state_ = ClusterState::kStarting;
+  std::string why_;
+  bool was_ready_ = false;
+  TimePoint next_question_{};
+};
+
+}  // namespace shoal::cli

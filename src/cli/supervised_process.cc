@@ -1,0 +1,124 @@
+#include "cli/supervised_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+namespace shoal::cli {
+namespace {
+
+constexpr double kNewAfter = 60;      // seconds
+constexpr double kLongestPause = 30;  // seconds
+constexpr std::streamoff kTail = 4096;
+constexpr int kNotStarted = 127;
+
+// After fork(): only what is safe there.
+[[noreturn]] void become(char* const* arguments, int log, pid_t parent) {
+  ::setpgid(0, 0);  // an interrupt typed at the terminal is for the supervisor
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(kNotStarted);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::execvp(arguments[0], arguments);
+  const char* reason = ::strerrordesc_np(errno);
+  const char* const parts[] = {arguments[0], ": ", reason == nullptr ? "cannot be started" : reason, "\n"};
+  for (const char* part : parts) (void)!::write(STDERR_FILENO, part, std::strlen(part));
+  ::_exit(kNotStarted);
+}
+
+}  // namespace
+
+SupervisedProcess::SupervisedProcess(SupervisedProcess&& other) noexcept
+    : name_(std::move(other.name_)),
+      log_(std::move(other.log_)),
+      command_(std::move(other.command_)),
+      pid_(std::exchange(other.pid_, 0)),
+      started_(other.started_),
+      due_(other.due_),
+      failures_(other.failures_) {}
+
+SupervisedProcess::~SupervisedProcess() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+Status SupervisedProcess::start_if_due() {
+  if (running() || now() < due_) return {};
+  const int log = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0)
+    return {ErrorCode::kIo, fmt::format("{} cannot be written: {}", log_.string(), std::strerror(errno))};
+  std::vector<char*> arguments;
+  for (std::string& word : command_) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) become(arguments.data(), log, parent);
+  const int error = errno;
+  ::close(log);
+  if (pid < 0) return {ErrorCode::kIo, fmt::format("{} cannot be started: {}", name_, std::strerror(error))};
+  pid_ = pid;
+  started_ = now();
+  return {};
+}
+
+std::optional<SupervisedProcess::End> SupervisedProcess::ended() {
+  int status = 0;
+  if (!running() || ::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  pid_ = 0;
+  if (seconds_between(started_, now()) >= kNewAfter) failures_ = 0;
+  End end;
+  end.pause = failures_ == 0 ? 0 : std::min(std::ldexp(0.5, std::min(failures_, 10)), kLongestPause);
+  ++failures_;
+  due_ = now() + std::chrono::milliseconds(static_cast<std::int64_t>(end.pause * 1000));
+  end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  const std::string how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                                              : fmt::format("ended with exit code {}", WEXITSTATUS(status));
+  const std::string last = WIFSIGNALED(status) ? "" : last_line();
+  end.sentence = fmt::format("{} {}{}{}", name_, how, last.empty() ? "" : ": ", last);
+  return end;
+}
+
+void SupervisedProcess::signal(int number) const {
+  if (running()) ::kill(pid_, number);
+}
+
+bool SupervisedProcess::wait(TimePoint deadline) {
+  // Polled: there may be several, and any of them may be the next to end.
+  while (running() && !ended()) {
+    if (now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+// Of its log: what it said last usually says why it ended.
+std::string SupervisedProcess::last_line() const {
+  std::ifstream file(log_, std::ios::ate | std::ios::binary);
+  if (!file) return {};
+  file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTail));
+  std::string line, last;
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+}  // namespace shoal::cli

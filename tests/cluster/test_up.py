@@ -1,0 +1,162 @@
+"""`shoal up` and `shoal down`: a described cluster comes up, is kept running, and ends."""
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from asking import ask
+from server import BINARY, Server
+
+
+class Up:
+    """`shoal up` on a file of this text."""
+
+    def __init__(self, folder, text):
+        self.file = folder / "cluster.toml"
+        self.file.write_text(text)
+        self.log = open(folder / "up.out", "w+")
+        self.process = subprocess.Popen([BINARY, "up", self.file], stdout=self.log, stderr=subprocess.STDOUT)
+
+    def output(self):
+        return Path(self.log.name).read_text()
+
+    def wait_for(self, pattern, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.output(), re.M):
+            assert time.monotonic() < deadline and self.process.poll() is None, self.everything()
+            time.sleep(0.05)
+
+    def everything(self):
+        logs = sorted((self.file.parent / "logs").glob("*.log"))
+        return self.output() + "".join(f"--- {log.name}\n{log.read_text()}" for log in logs)
+
+    def down(self):
+        return subprocess.run([BINARY, "down", self.file], capture_output=True, text=True, timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise
+
+
+class Answers(Server):
+    """The server that `shoal up` keeps running."""
+
+    def __init__(self, host, port):  # no process of its own
+        self.tls, self.host, self.port, self.url = None, host, port, f"http://{host}:{port}"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def pids(up):
+    return {int(pid) for pid in subprocess.run(["pgrep", "-P", str(up.process.pid)], capture_output=True, text=True)
+            .stdout.split()}
+
+
+def test_ranks_of_this_host(small_model, tmp_path):
+    port = free_port()
+    with Up(tmp_path, f'model = "{small_model}"\ntp = 2\nport = {port}\n'
+                      'flags = ["--served-model-name", "small", "--threads", "1"]\n') as up:
+        up.wait_for(rf"ready: http://127.0.0.1:{port}$")
+        assert ask(Answers("127.0.0.1", port), "Once upon a time", 0)[0]
+        again = subprocess.run([BINARY, "up", up.file], capture_output=True, text=True, timeout=30)
+        assert again.returncode == 1 and f"is up already, by process {up.process.pid}" in again.stderr
+        done = up.down()
+        assert done.returncode == 0, done.stderr
+        assert up.process.wait(5) == 0
+        assert "down: all have ended" in up.output()
+    done = up.down()
+    assert done.returncode == 1 and "is not up" in done.stderr
+
+
+def test_what_ends_is_started_again(network, small_model, tmp_path):
+    """Hosts are namespaces. A rank is killed, then the server: degraded, down, and ready again each time."""
+    address = network.address(0)
+    inside = [str(network.inside(host)).replace("'", '"') for host in range(3)]
+    with Up(tmp_path, f'''
+model = "{small_model}"
+pp = 3
+host = "{address}"
+port = 8000
+join = "{address}:7000"
+flags = ["--served-model-name", "small"]
+[[hosts]]
+start = {inside[0]}
+threads = 1
+[[hosts]]
+name = "b"
+start = {inside[1]}
+threads = 1
+[[hosts]]
+name = "c"
+start = {inside[2]}
+threads = 1
+''') as up:
+        up.wait_for(r"ready: ")
+        assert (tmp_path / "cluster.token").stat().st_mode & 0o777 == 0o600
+        server = Answers(address, 8000)
+        first = ask(server, "Once upon a time", 0)
+        ranks = server.worker()["ranks"]
+        os.kill(ranks[2]["pid"], signal.SIGKILL)
+        up.wait_for(r"rank 2 on c was killed by signal 9; started again$")
+        deadline = time.monotonic() + 30
+        while server.worker()["epoch"] != 2 or server.get("/health")[0] != 200:  # it may take less than a look
+            assert time.monotonic() < deadline, up.everything()
+            time.sleep(0.05)
+        assert ask(server, "Once upon a time", 0) == first
+        os.kill(ranks[0]["pid"], signal.SIGKILL)
+        up.wait_for(r"down: server was killed by signal 9; started again$")
+        up.wait_for(r"down: server was killed[^\0]*ready: ")
+        assert ask(server, "Once upon a time", 0) == first
+        children = pids(up)
+        assert len(children) == 3
+        up.process.send_signal(signal.SIGINT)
+        assert up.process.wait(40) == 0, up.everything()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_a_cluster_that_cannot_come_to_be_says_why(tmp_path, small_model):
+    with Up(tmp_path, 'model = "missing.gguf"\n') as up:
+        assert up.process.wait(30) == 1
+        assert re.search(r"^shoal up: server ended with exit code 1: shoal serve: .*missing.gguf", up.output(), re.M)
+    with Up(tmp_path, f'model = "{small_model}"\ntp = 2\njoin = "127.0.0.1:{free_port()}"\nport = {free_port()}\n'
+                      '[[hosts]]\n[[hosts]]\nstart = ["no-such-command"]\n') as up:
+        assert up.process.wait(30) == 1
+        assert "no-such-command: No such file or directory" in up.output()
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ('tp = 2', "'model' is needed"),
+    ('model = "m"\ntp = "two"', ":2: 'tp' must be a number from 1 to 64"),
+    ('model = "m"\nmodle = 1', ":2: there is no 'modle' here; known: "),
+    ('model = "m"\ntp = 2\n[[hosts]]\nranks = 3', "tp 2 and pp 1 take 2 ranks, the hosts have 3"),
+    ('model = "m"\ntp = 2\n[[hosts]]\n[[hosts]]', "several hosts need 'join'"),
+    ('model = "m"\ntp = 2\njoin = "here"\n[[hosts]]\n[[hosts]]', "'here' is not an address HOST:PORT"),
+    ('model = "m"\n[[hosts]]\nstart = "ssh b"', ":3: 'start' must be a list of strings"),
+    ('model = "m"\nhosts = 3', ":2: 'hosts' must be tables, each begun by [[hosts]]"),
+    ('model = ', ":1: "),
+])
+def test_mistakes_in_the_file_are_one_sentence(tmp_path, text, sentence):
+    file = tmp_path / "cluster.toml"
+    file.write_text(text)
+    for command in ("up", "down"):
+        done = subprocess.run([BINARY, command, file], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"shoal {command}: {file}") and sentence in done.stderr, done.stderr
+        assert done.stderr.count("\n") == 1
