@@ -22,8 +22,8 @@ elseif(SHOAL_PRESET STREQUAL "tsan")
   add_compile_options(-fsanitize=thread -O1 -DBOOST_ASIO_DISABLE_FENCED_BLOCK -Wno-tsan)
   add_link_options(-fsanitize=thread)
 elseif(SHOAL_PRESET STREQUAL "faults")
-  # Compiles in the fault points that fault tests arm; there are none below comm/ yet.
-  add_compile_definitions(SHOAL_FAULTS=1)
+  # The release build whose commands take a --fault-plan: two files are compiled anew.
+  set(SHOAL_FAULT_DEFINITIONS SHOAL_FAULTS=1)
 elseif(NOT SHOAL_PRESET STREQUAL "release")
   message(FATAL_ERROR "SHOAL_PRESET is '${SHOAL_PRESET}'; known: release, asan, tsan, faults")
 endif()

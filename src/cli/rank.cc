@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/cli_model.h"
+#include "cli/fault_file.h"
 #include "comm/shm_meeting.h"
 #include "core/log.h"
 #include "engine/joined_rank.h"
@@ -23,6 +25,8 @@ struct RankFlags {
   int token_fd = -1;
   std::string log_level = "info";
   std::string advertise;
+  std::string fault_plan;
+  bool no_more_faults = false;
   engine::JoinOptions join;
 };
 
@@ -59,6 +63,12 @@ int run_rank(RankFlags& flags) {
   flags.join.advertise = *advertise;
   flags.join.await_head = !flags.token_file.empty();
   flags.join.build = SHOAL_VERSION;
+  if (flags.no_more_faults) flags.join.faults = std::make_shared<comm::FaultPlan>(std::vector<comm::Fault>{});
+  if (!flags.fault_plan.empty()) {
+    auto faults = read_fault_file(flags.fault_plan);
+    if (!faults.ok()) return complain("rank", faults.error());
+    flags.join.faults = *std::move(faults);
+  }
   if (flags.join.host.empty()) flags.join.host = comm::host_identity();
   // Not by destructors: packing threads cannot be called back from the middle of a matrix.
   flags.join.lost_while_loading = [] { std::_Exit(3); };
@@ -89,6 +99,11 @@ void add_rank(CLI::App& app, int& exit_code) {
   rank->add_option("--log-level", flags->log_level, "debug, info, warn or error")
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  if (kTakesFaults) {
+    rank->add_option("--fault-plan", flags->fault_plan, "Faults to be harmed by, as JSON");
+    rank->add_option("--no-more-faults", flags->no_more_faults, "Those of an earlier process were done")
+        ->group("");
+  }
   rank->callback([flags, &exit_code] {
     set_log_level(log_level_of(flags->log_level));
     exit_code = run_rank(*flags);

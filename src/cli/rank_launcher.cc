@@ -101,6 +101,12 @@ Status ProcessLauncher::launch(const comm::Endpoint& head, const wire::ClusterTo
                                     "--rank",      std::to_string(rank),
                                     "--log-level", log_level_,
                                     "--token-fd",  std::to_string(kTokenDescriptor)};
+  // One that has been harmed is done with it, but its carrier stays of a kind with the others'.
+  if (!fault_plan_.empty()) {
+    const bool again = std::ranges::find(launched_, rank) != launched_.end();
+    words.insert(words.end(), {again ? "--no-more-faults" : "--fault-plan", again ? "true" : fault_plan_});
+    launched_.push_back(rank);
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

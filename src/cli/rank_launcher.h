@@ -18,7 +18,9 @@ namespace shoal::cli {
 
 class ProcessLauncher : public engine::RankLauncher {
  public:
-  explicit ProcessLauncher(std::string log_level) : log_level_(std::move(log_level)) {}
+  // fault_plan: a file that ranks are started with, the first time; empty: none.
+  explicit ProcessLauncher(std::string log_level, std::string fault_plan = "")
+      : log_level_(std::move(log_level)), fault_plan_(std::move(fault_plan)) {}
   ~ProcessLauncher() override;
 
   Status launch(const comm::Endpoint& head, const wire::ClusterToken& token, std::int32_t rank) override;
@@ -34,6 +36,8 @@ class ProcessLauncher : public engine::RankLauncher {
   static void end(const Process& process, TimePoint deadline);
 
   std::string log_level_;
+  std::string fault_plan_;
+  std::vector<std::int32_t> launched_;  // with a fault plan
   std::vector<Process> processes_;
 };
 

@@ -18,6 +18,7 @@
 
 #include "cli/cli_layout.h"
 #include "cli/cli_model.h"
+#include "cli/fault_file.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
 #include "core/log.h"
@@ -44,6 +45,7 @@ struct ServeFlags {
   double drain_seconds = 30;
   std::string listen_ranks;
   std::string token_file;
+  std::string fault_plan;
   double join_seconds = 60;
   std::string log_level = "info";
   engine::EngineOptions engine;
@@ -174,7 +176,11 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   };
   flags.layout.apply_to(options);
   options.build = SHOAL_VERSION;
-  options.launcher = std::make_shared<ProcessLauncher>(flags.log_level);
+  options.launcher = std::make_shared<ProcessLauncher>(flags.log_level, flags.fault_plan);
+  if (!flags.fault_plan.empty()) {
+    SHOAL_ASSIGN(faults, read_fault_file(flags.fault_plan));
+    options.faults = std::move(faults);
+  }
   SHOAL_ASSIGN(joining, joining_of(flags));
   options.joining = std::move(joining);
   SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
@@ -271,6 +277,7 @@ void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
   serve.add_option("--join-seconds", flags.join_seconds, "How long ranks may take to join at the start")
       ->capture_default_str()
       ->check(real_range(1.0, 86400.0));
+  if (kTakesFaults) serve.add_option("--fault-plan", flags.fault_plan, "Faults to be harmed by, as JSON");
   serve.add_option("--host-id", flags.engine.joining.host,
                    "What tells this host from others; default: boot id and network namespace");
 }

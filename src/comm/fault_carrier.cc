@@ -1,60 +1,31 @@
 #include "comm/fault_carrier.h"
 
-#include <signal.h>
-
-#include <array>
-#include <thread>
 #include <utility>
 
 namespace shoal::comm {
 
-std::optional<FaultAction> fault_action_from_name(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, FaultAction>, 8> kNames = {{
-      {"kill", FaultAction::kKill},
-      {"stop", FaultAction::kStop},
-      {"cut", FaultAction::kCut},
-      {"drop", FaultAction::kDrop},
-      {"delay", FaultAction::kDelay},
-      {"duplicate", FaultAction::kDuplicate},
-      {"truncate", FaultAction::kTruncate},
-      {"corrupt", FaultAction::kCorrupt},
-  }};
-  for (const auto& [known, action] : kNames) {
-    if (known == name) return action;
-  }
-  return std::nullopt;
-}
-
-FaultCarrier::FaultCarrier(std::unique_ptr<Carrier> carrier, std::vector<Fault> plan)
+FaultCarrier::FaultCarrier(std::unique_ptr<Carrier> carrier, std::shared_ptr<FaultPlan> plan)
     : carrier_(std::move(carrier)), plan_(std::move(plan)) {}
 
 Status FaultCarrier::transfer(std::span<const Outgoing> out, std::span<const Incoming> in,
                               TimePoint deadline) {
   if (cut_) return {ErrorCode::kUnavailable, "this rank is cut off by a fault plan"};
   if (out.empty()) return carrier_->transfer(out, in, deadline);
-  ++transfers_;
-  const Fault* due = nullptr;
-  for (const Fault& fault : plan_) {
-    if (fault.rank == rank() && fault.nth == transfers_) due = &fault;
-  }
-  if (due == nullptr) return carrier_->transfer(out, in, deadline);
+  const auto due = plan_->reach(FaultPoint::kTransfer, rank());
+  if (!due) return carrier_->transfer(out, in, deadline);
   std::vector<Outgoing> changed(out.begin(), out.end());
   damaged_.clear();
   switch (due->action) {
     case FaultAction::kKill:
-      raise(SIGKILL);
-      break;
     case FaultAction::kStop:
-      raise(SIGSTOP);
+    case FaultAction::kDelay:
+      FaultPlan::harm(*due);
       break;
     case FaultAction::kCut:
       cut_ = true;
       return {ErrorCode::kUnavailable, "this rank is cut off by a fault plan"};
     case FaultAction::kDrop:
       changed.clear();
-      break;
-    case FaultAction::kDelay:
-      std::this_thread::sleep_for(due->delay);
       break;
     case FaultAction::kDuplicate:
       SHOAL_TRY(carrier_->transfer(out, {}, deadline));

@@ -1,46 +1,26 @@
-// A carrier that does harm: at the nth transfer of a rank it drops, delays, doubles, cuts short or damages
-// what goes out, cuts the rank off, or ends or stops its process. For tests of everything above carriers.
+// A carrier that does harm: at the transfers that a fault plan names it drops, delays, doubles, cuts short or
+// damages what goes out, cuts the rank off, or ends or stops its process. For tests of everything above
+// carriers.
 //
 // Thread-safety: as Carrier.
-// Ownership: owns the carrier it spoils.
-// Invariants: which transfer is harmed depends on the plan and the count of transfers alone.
+// Ownership: owns the carrier it spoils; shares the plan, whose counts go on from carrier to carrier.
 
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "comm/carrier.h"
+#include "comm/fault_plan.h"
 
 namespace shoal::comm {
 
-enum class FaultAction : std::uint8_t {
-  kKill,       // SIGKILL to this process
-  kStop,       // SIGSTOP to this process
-  kCut,        // this rank's carrier fails from now on; the others see nothing
-  kDrop,       // what goes out is lost
-  kDelay,      // it goes out later
-  kDuplicate,  // twice
-  kTruncate,   // without its last byte
-  kCorrupt,    // with one bit turned
-};
-std::optional<FaultAction> fault_action_from_name(std::string_view name);
-
-struct Fault {
-  std::uint64_t nth = 1;  // transfer with something to send, counted from 1
-  std::int32_t rank = 0;
-  FaultAction action = FaultAction::kDrop;
-  std::chrono::milliseconds delay{0};
-};
-
 class FaultCarrier : public Carrier {
  public:
-  FaultCarrier(std::unique_ptr<Carrier> carrier, std::vector<Fault> plan);
+  FaultCarrier(std::unique_ptr<Carrier> carrier, std::shared_ptr<FaultPlan> plan);
 
   std::int32_t rank() const override { return carrier_->rank(); }
   std::int32_t ranks() const override { return carrier_->ranks(); }
@@ -52,8 +32,7 @@ class FaultCarrier : public Carrier {
 
  private:
   std::unique_ptr<Carrier> carrier_;
-  std::vector<Fault> plan_;
-  std::uint64_t transfers_ = 0;
+  std::shared_ptr<FaultPlan> plan_;
   bool cut_ = false;
   std::vector<std::vector<std::byte>> damaged_;
 };

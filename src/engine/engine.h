@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/fault_plan.h"
 #include "core/expected.h"
 #include "engine/rank.h"
 #include "engine/rank_joining.h"
@@ -56,6 +57,8 @@ struct EngineOptions {
   std::vector<std::int32_t> tp_split;  // shares of the tensor ranks; empty: even
   std::shared_ptr<RankLauncher> launcher;
   RankJoining joining;
+  // Harm done on purpose to the ranks, for tests; null: none. All ranks have one, or none has.
+  std::shared_ptr<comm::FaultPlan> faults;
   std::string build;  // ranks of another are refused
   // For tests that compare bits: sees the logits of every sampled row, on the executor thread.
   LogitsObserver logits_observer;

@@ -105,18 +105,25 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
   return assign;
 }
 
-// What must be the same on all ranks is.
-Status check_alike(const RankParts& own, KvDType kv_dtype, bool strict,
-                   const std::vector<wire::Loaded>& loaded) {
+// A rank that does not fit the others.
+struct Misfit {
+  std::int32_t rank = 0;
+  Status status;
+};
+
+// What must be the same on all ranks is; else the first that differs.
+std::optional<Misfit> find_misfit(const RankParts& own, KvDType kv_dtype, bool strict,
+                                  const std::vector<wire::Loaded>& loaded) {
   const std::string& fingerprint = own.model->description().fingerprint;
   const auto kv_ids = own.kv_ids(kv_dtype);
   const std::string isa(kernels::isa_name(own.context.isa));
   for (std::size_t rank = 1; rank < loaded.size(); ++rank) {
     const wire::Loaded& theirs = loaded[rank];
     const auto differs = [&](const char* what, const std::string& here, const std::string& there) {
-      return Status(
-          ErrorCode::kInvalidArgument,
-          fmt::format("rank {} holds {} {}, rank 0 {}: start all from the same", rank, what, there, here));
+      return Misfit{static_cast<std::int32_t>(rank),
+                    Status(ErrorCode::kInvalidArgument,
+                           fmt::format("rank {} holds {} {}, rank 0 {}: start all from the same", rank, what,
+                                       there, here))};
     };
     if (theirs.fingerprint != fingerprint) return differs("model", fingerprint, theirs.fingerprint);
     if (theirs.kv_ids != kv_ids)
@@ -124,7 +131,7 @@ Status check_alike(const RankParts& own, KvDType kv_dtype, bool strict,
                      fmt::format("{}", fmt::join(theirs.kv_ids, " ")));
     if (strict && theirs.isa != isa) return differs("instruction set", isa, theirs.isa);
   }
-  return {};
+  return std::nullopt;
 }
 
 // Pages of every pool, the same on all ranks: on each host, what its ranks hold of a page counts together.
@@ -207,6 +214,7 @@ struct Executor::Impl {
   Rank::Options rank_options;
   std::shared_ptr<comm::Ledger> ledger;
   Interrupt interrupt;
+  std::shared_ptr<comm::FaultPlan> faults;
   // Results come from whichever rank samples, losses from any: all under this mutex.
   std::mutex answering;
   std::deque<PlanNumber> unanswered;
@@ -248,6 +256,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   settings = settings_of(options, layout);
   kv_dtype = options.kv_dtype;
   strict = options.deterministic;
+  faults = options.faults;
   rank_options.max_slots = max_slots;
   rank_options.observer = options.logits_observer;
   rank_options.plans_in_flight = layout.plans_in_flight();
@@ -257,7 +266,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   std::vector<wire::Loaded> others;
   if (ranks != nullptr) {
     SHOAL_ASSIGN(all, ranks->await_loaded());
-    SHOAL_TRY(check_alike(parts, kv_dtype, strict, all));
+    if (const auto misfit = find_misfit(parts, kv_dtype, strict, all)) return misfit->status;
     others = std::move(all);
   }
   SHOAL_ASSIGN(pages, choose_pages(options, parts, others,
@@ -339,10 +348,12 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
   // Rank 0 is called by all and calls nobody.
   meeting.endpoints.resize(start.hosts.size());
   SHOAL_TRY(ranks->send_start(start));
+  if (faults) faults->pass(comm::FaultPoint::kStart, 0);
   SHOAL_ASSIGN(connection, connect_ranks(meeting, ranks->token(), listener ? &*listener : nullptr,
                                          *parts.pool, interrupt, now() + kMeetingTime));
   log(LogLevel::kInfo, "ranks.connected", "epoch={} carrier=\"{}\"", epoch.value, connection.carrier->name());
-  parts.connect(settings.layout, 0, std::move(connection), meeting.scopes());
+  if (faults) faults->pass(comm::FaultPoint::kReady, 0);
+  parts.connect(settings.layout, 0, std::move(connection), meeting.scopes(), faults);
   rank_options.first_plan = first_plan;
   parts.make_rank(rank_options);
   return ranks->await_ready();
@@ -364,6 +375,7 @@ void Executor::Impl::serve(RankParts& parts) {
       if (!recover(parts)) return;
       continue;
     }
+    if (faults) faults->pass(comm::FaultPoint::kPlan, 0);
     StepResult result = parts.rank->run(*plan);
     if (!parts.peers) {
       answer(std::move(result));
@@ -398,7 +410,11 @@ bool Executor::Impl::recover(RankParts& parts) {
     const auto attempt = [&]() -> Status {
       SHOAL_TRY(ranks->begin_epoch(epoch));
       SHOAL_ASSIGN(others, ranks->await_loaded());
-      SHOAL_TRY(check_alike(parts, kv_dtype, strict, others));
+      if (const auto misfit = find_misfit(parts, kv_dtype, strict, others)) {
+        // Others that do fit may come.
+        ranks->dismiss(misfit->rank, misfit->status.message());
+        return misfit->status;
+      }
       return connect_epoch(parts, others, first_plan);
     };
     const Status status = attempt();

@@ -201,9 +201,15 @@ class JoinedRank {
     return std::move(frame.body);
   }
 
+  void pass(comm::FaultPoint at) const {
+    // Before it has joined a rank is the number that it asks for.
+    if (options_.faults) options_.faults->pass(at, assign_.rank > 0 ? assign_.rank : options_.rank);
+  }
+
   Status join() {
     const wire::Join join{options_.build, options_.host, options_.rank, usable_cores(),
                           static_cast<std::int32_t>(::getpid())};
+    pass(comm::FaultPoint::kJoin);
     SHOAL_TRY(link_.send(MessageType::kJoin, wire::encode(join)));
     SHOAL_ASSIGN(body, expect(MessageType::kAssign));
     SHOAL_ASSIGN(assign, wire::decode_assign(body));
@@ -261,6 +267,7 @@ class JoinedRank {
     loaded.threads = parts_.pool->size();
     SHOAL_ASSIGN(endpoint, listen());
     loaded.endpoint = std::move(endpoint);
+    pass(comm::FaultPoint::kLoaded);
     return link_.send(MessageType::kLoaded, wire::encode(loaded));
   }
 
@@ -296,6 +303,7 @@ class JoinedRank {
     SHOAL_ASSIGN(meeting, meeting_of(start));
     if (!parts_.store || start.pages != pages_) SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages));
     pages_ = start.pages;
+    pass(comm::FaultPoint::kStart);
     auto connection = connect_ranks(meeting, token_, listener_ ? &*listener_ : nullptr, *parts_.pool,
                                     inbox_.interrupt(), now() + kMeetingTime);
     // Nobody else is expected to call.
@@ -305,13 +313,15 @@ class JoinedRank {
     log(LogLevel::kInfo, "rank.connected", "rank={} carrier=\"{}\"", settings_.rank,
         connection->carrier->name());
     to_head_ = {meeting.scopes().front()};
-    parts_.connect(settings_.layout, settings_.rank, *std::move(connection), meeting.scopes());
+    parts_.connect(settings_.layout, settings_.rank, *std::move(connection), meeting.scopes(),
+                   options_.faults);
     Rank::Options options;
     options.max_slots = assign_.max_slots;
     options.observer = options_.logits_observer;
     options.plans_in_flight = settings_.layout.plans_in_flight();
     options.first_plan = start.first_plan;
     parts_.make_rank(std::move(options));
+    pass(comm::FaultPoint::kReady);
     return link_.send(MessageType::kReady, wire::encode_epoch(assign_.epoch));
   }
 
@@ -322,6 +332,7 @@ class JoinedRank {
       if (plan.epoch != assign_.epoch)
         return {ErrorCode::kCorrupt, fmt::format("a step plan of epoch {} came in epoch {}", plan.epoch.value,
                                                  assign_.epoch.value)};
+      pass(comm::FaultPoint::kPlan);
       const StepResult result = parts_.rank->run(plan);
       if (const Status status = parts_.peers->status(); !status.ok()) {
         heals_ = true;

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "comm/fault_plan.h"
 #include "comm/socket.h"
 #include "core/expected.h"
 #include "engine/rank.h"
@@ -35,6 +37,7 @@ struct JoinOptions {
   std::function<void()> lost_while_loading;
   // For tests, as in EngineOptions.
   LogitsObserver logits_observer;
+  std::shared_ptr<comm::FaultPlan> faults;
 };
 
 enum class RankEnd : std::uint8_t {

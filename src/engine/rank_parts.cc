@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "comm/fault_carrier.h"
 #include "kernels/isa.h"
 
 namespace shoal::engine {
@@ -53,8 +54,11 @@ Status RankParts::make_pools(KvDType dtype, std::int64_t pages) {
 }
 
 void RankParts::connect(const Layout& layout, std::int32_t index, RankConnection to_others,
-                        std::vector<comm::Scope> scopes) {
+                        std::vector<comm::Scope> scopes, std::shared_ptr<comm::FaultPlan> faults) {
   connection = std::move(to_others);
+  if (faults != nullptr)
+    connection.carrier =
+        std::make_unique<comm::FaultCarrier>(std::move(connection.carrier), std::move(faults));
   comm::Collectives::Options options;
   options.scopes = std::move(scopes);
   peers.emplace(layout, index, *connection.carrier, *ledger, std::move(options));

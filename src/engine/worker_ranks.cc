@@ -408,6 +408,18 @@ Expected<std::vector<wire::Loaded>> WorkerRanks::await_loaded() {
   return loaded;
 }
 
+void WorkerRanks::dismiss(std::int32_t rank, const std::string& sentence) {
+  comm::PulsedLink* link = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    if (member.state != State::kLoaded) return;
+    member.state = State::kLost;
+    link = member.link.get();
+  }
+  (void)link->send(MessageType::kRefuse, wire::encode_sentence(sentence));
+}
+
 Status WorkerRanks::send_start(const wire::Start& start) {
   const std::vector<std::byte> body = wire::encode(start);
   std::vector<comm::PulsedLink*> links;

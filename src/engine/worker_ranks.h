@@ -69,6 +69,8 @@ class WorkerRanks {
   // Until every rank has loaded its part; theirs, by rank, this one's place empty. Fails where one ends or
   // fails: its sentence; in the first epoch also where one does not come in time.
   Expected<std::vector<wire::Loaded>> await_loaded();
+  // A rank that cannot serve here: it ends with the sentence, and its place is free in the next epoch.
+  void dismiss(std::int32_t rank, const std::string& sentence);
   Status send_start(const wire::Start& start);
   Status await_ready();
   // A rank that cannot be reached is reported as lost.

@@ -15,7 +15,8 @@ class Pair {
   explicit Pair(FaultAction action) : ranks_(FakeNetwork::carriers(2)) {
     ranks_[0] = std::make_unique<FaultCarrier>(
         std::move(ranks_[0]),
-        std::vector<Fault>{{.nth = 2, .rank = 0, .action = action, .delay = std::chrono::milliseconds(1)}});
+        std::make_shared<FaultPlan>(std::vector<Fault>{
+            {.nth = 2, .rank = 0, .action = action, .delay = std::chrono::milliseconds(1)}}));
   }
   Status send(int value) {
     const Outgoing out{1, std::as_bytes(std::span(&value, 1))};
@@ -71,7 +72,23 @@ TEST(FaultCarrier, ARankCutOffFailsFromThenOn) {
   EXPECT_EQ(pair.send(3).code(), ErrorCode::kUnavailable);
 }
 
+TEST(FaultPlan, AFaultIsDueOnceAtItsPointAndRank) {
+  FaultPlan plan({{.at = FaultPoint::kPlan, .nth = 2, .rank = 1, .action = FaultAction::kKill}});
+  EXPECT_FALSE(plan.reach(FaultPoint::kPlan, 1).has_value());
+  EXPECT_FALSE(plan.reach(FaultPoint::kReady, 1).has_value());
+  const auto due = plan.reach(FaultPoint::kPlan, 1);
+  ASSERT_TRUE(due.has_value());
+  EXPECT_EQ(due->action, FaultAction::kKill);
+  EXPECT_FALSE(plan.reach(FaultPoint::kPlan, 1).has_value());
+  FaultPlan others({{.nth = 1, .rank = 2}});
+  EXPECT_FALSE(others.reach(FaultPoint::kTransfer, 1).has_value());
+}
+
 TEST(FaultCarrier, KnowsItsActionsByName) {
+  EXPECT_EQ(fault_point_from_name("ready"), FaultPoint::kReady);
+  EXPECT_FALSE(fault_point_from_name("never").has_value());
+  EXPECT_TRUE(harms_any_point(FaultAction::kStop));
+  EXPECT_FALSE(harms_any_point(FaultAction::kDrop));
   EXPECT_EQ(fault_action_from_name("truncate"), FaultAction::kTruncate);
   EXPECT_FALSE(fault_action_from_name("explode").has_value());
 }
