@@ -17,6 +17,10 @@ void store(float* to, Four v) { std::memcpy(to, &v, sizeof v); }
 }  // namespace
 
 void add_parts(std::span<const float* const> parts, std::int64_t n, float* out) {
+  add_parts(parts, n, std::span(&out, 1));
+}
+
+void add_parts(std::span<const float* const> parts, std::int64_t n, std::span<float* const> outs) {
   const std::size_t count = parts.size();
   std::int64_t i = 0;
   // 64 bytes of each part at a time: the sums stay in registers whatever the number of parts.
@@ -30,15 +34,17 @@ void add_parts(std::span<const float* const> parts, std::int64_t n, float* out) 
       c += load(part + 8);
       d += load(part + 12);
     }
-    store(out + i, a);
-    store(out + i + 4, b);
-    store(out + i + 8, c);
-    store(out + i + 12, d);
+    for (float* out : outs) {
+      store(out + i, a);
+      store(out + i + 4, b);
+      store(out + i + 8, c);
+      store(out + i + 12, d);
+    }
   }
   for (; i < n; ++i) {
     float sum = parts[0][i];
     for (std::size_t p = 1; p < count; ++p) sum += parts[p][i];
-    out[i] = sum;
+    for (float* out : outs) out[i] = sum;
   }
 }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/expected.h"
@@ -35,6 +36,12 @@ struct Incoming {
   std::span<std::byte> bytes;
 };
 
+// Whether message i waits for the one before it, of the same peer. progress: of each message, with a `done`.
+template <typename Message, typename Progress>
+bool waits_its_turn(std::span<const Message> messages, const std::vector<Progress>& progress, std::size_t i) {
+  return i > 0 && messages[i - 1].peer == messages[i].peer && !progress[i - 1].done;
+}
+
 class Carrier {
  public:
   virtual ~Carrier() = default;
@@ -45,14 +52,19 @@ class Carrier {
   virtual const char* name() const = 0;
 
   // Moves all of them at once: none waits for another, so that ranks that send to each other in one call
-  // never wait in a ring. At most one message each way for a peer, none to oneself. On return what went out
-  // may be overwritten (it may not have arrived) and what comes in has arrived. Empty messages are messages.
+  // never wait in a ring. None to oneself; several for one peer stand side by side, in their order. On return
+  // what went out may be overwritten (it may not have arrived) and what comes in has arrived. Empty messages
+  // are messages.
   virtual Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in,
                           TimePoint deadline) = 0;
 
   // Every wait of this rank, and of the others as soon as they see it, ends with kUnavailable and this
   // reason.
   virtual void abort(const std::string& reason) = 0;
+
+  // Memory of this rank that the other ranks of its host see; empty where there is none. What a sum finds
+  // here it adds up where it lies. As large on every rank; whether a sum's values lie here is alike on all.
+  virtual std::span<std::byte> arena() { return {}; }
 
   // Sums through memory that all ranks of the group see; null where they have none.
   virtual SharedSum* shared_sum(const Group& group) = 0;

@@ -4,31 +4,24 @@
 #include <cassert>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "comm/add_parts.h"
 #include "comm/shared_sum.h"
+#include "layout/traffic.h"
 
 namespace shoal::comm {
 namespace {
 
-// Below this, in bytes of one rank's parts, one exchange beats two of half the size: a message over loopback
-// costs about 8 us whatever it holds, and 32 KiB take as long at 4 GB/s.
-constexpr std::int64_t kDirectBytes = 32 * 1024;
-// Messages at once: the scratch for a sum of any size, what goes out and what comes in, stays at 2 x ranks x
-// this, give or take a line of 16 values for each part.
-constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
+// Of a rank's chunk, in bytes of all its parts: while one piece is added up the next is on its way. Small
+// enough to be in L2 when it is added, large enough for two messages' 8 us each to matter little.
+constexpr std::int64_t kPieceBytes = 64 * 1024;
 
 std::span<const std::byte> bytes_of(const float* values, std::int64_t n) {
   return std::as_bytes(std::span(values, static_cast<std::size_t>(n)));
 }
 std::span<std::byte> writable_bytes_of(float* values, std::int64_t n) {
   return std::as_writable_bytes(std::span(values, static_cast<std::size_t>(n)));
-}
-
-// The values that a rank sums for all: sizes differ by at most one line of 16.
-std::int64_t chunk_begin(std::int64_t n, std::int64_t index, std::int64_t ranks) {
-  const std::int64_t lines = (n + 15) / 16;
-  return std::min(lines * index / ranks * 16, n);
 }
 
 }  // namespace
@@ -39,6 +32,7 @@ Collectives::Collectives(Carrier& carrier, Group group, Ledger& ledger, Options 
       ledger_(ledger),
       options_(std::move(options)),
       shared_(group_.alone() ? nullptr : carrier.shared_sum(group_)),
+      grid_(host_grid(group_, options_.hosts)),
       one_part_each_(group_.ranks.size(), 1) {}
 
 template <typename F>
@@ -51,6 +45,10 @@ Status Collectives::charged(Purpose purpose, std::uint64_t payload, F&& f, std::
   charge.exposed = seconds_between(begin, now());
   ledger_.charge(purpose, charge);
   return status;
+}
+
+void Collectives::room_for(std::size_t values) {
+  if (scratch_.size() < values) scratch_.resize(values);
 }
 
 Status Collectives::transfer(std::span<const Outgoing> out, std::span<const Incoming> in, WireBytes& wire) {
@@ -83,75 +81,79 @@ Status Collectives::all_reduce(Purpose purpose, const Parts& parts, std::span<fl
   });
 }
 
-// Piece by piece, so that scratch stays small.
 Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const std::int32_t most = *std::max_element(parts.counts.begin(), parts.counts.end());
-  const std::int64_t piece = std::max<std::int64_t>(kPieceBytes / most / 4 * group_.size(), 16);
-  const auto n = static_cast<std::int64_t>(out.size());
-  std::vector<const float*> mine(parts.mine.begin(), parts.mine.end());
-  for (std::int64_t begin = 0; begin < n; begin += piece) {
-    const std::int64_t length = std::min(piece, n - begin);
-    const auto values = out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
-    const Parts here{parts.counts, mine};
-    const bool few = length * 4 * most <= kDirectBytes;
-    SHOAL_TRY(few ? sum_directly(here, values, wire) : sum_in_chunks(here, values, wire));
-    for (const float*& part : mine) part += length;
-  }
-  return {};
+  const bool few = static_cast<std::int64_t>(out.size_bytes()) * most <= SumRoute::kDirectBytes;
+  if (few) return sum_directly(parts, out, wire);
+  return grid_ ? sum_over_hosts(parts, out, wire) : sum_in_chunks(parts, out, wire);
 }
 
-// Each rank adds all parts of one chunk up, then everybody gets the chunks.
+// A piece of each rank's chunk at a time: the others' parts of it arrive and are added up, and the sums of
+// the piece before go to everybody in the same exchange.
 Status Collectives::sum_in_chunks(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const auto length = static_cast<std::int64_t>(out.size());
   const std::int64_t ranks = group_.size();
-  const std::int64_t own_begin = chunk_begin(length, group_.index, ranks);
-  const std::int64_t own = chunk_begin(length, group_.index + 1, ranks) - own_begin;
+  const std::int32_t most = *std::max_element(parts.counts.begin(), parts.counts.end());
+  const std::int64_t longest = (((length + 15) / 16 + ranks - 1) / ranks) * 16;
+  const std::int64_t piece = std::clamp<std::int64_t>(
+      kPieceBytes / static_cast<std::int64_t>(sizeof(float)) / most / 16 * 16, 16, longest);
+  // Of a rank's chunk, what piece `step` covers; nothing before the first and after the last.
+  const auto covered = [&](std::int32_t rank, std::int64_t step) {
+    const std::int64_t begin = SumRoute::chunk_begin(length, rank, ranks);
+    const std::int64_t end = SumRoute::chunk_begin(length, rank + 1, ranks);
+    return std::pair(std::clamp(begin + step * piece, begin, end),
+                     std::clamp(begin + (step + 1) * piece, begin, end));
+  };
+  const std::int64_t steps = (longest + piece - 1) / piece;
   const std::int64_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::int64_t{0});
   const auto mine_count = static_cast<std::int64_t>(parts.mine.size());
-  // [what goes out: my parts by chunk][what comes in: all ranks' parts of my chunk]. Parts of one rank travel
-  // as one message, side by side.
-  scratch_.resize(static_cast<std::size_t>(mine_count * length + total * own));
-  float* staged = scratch_.data();
-  float* arrived = staged + mine_count * length;
-  outgoing_.clear();
-  incoming_.clear();
-  pointers_.clear();
-  for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
-    const std::int64_t first = chunk_begin(length, peer, ranks);
-    const std::int64_t size = chunk_begin(length, peer + 1, ranks) - first;
-    const std::int64_t count = parts.counts[static_cast<std::size_t>(peer)];
-    if (peer == group_.index) {
-      for (const float* part : parts.mine) pointers_.push_back(part + own_begin);
-      continue;
+  // [what goes out: my parts by rank][what comes in: all ranks' parts of my piece]. Parts of one rank travel
+  // as one message, side by side; one part alone goes from where it lies.
+  const std::int64_t staged_values = mine_count == 1 ? 0 : mine_count * piece * ranks;
+  room_for(static_cast<std::size_t>(staged_values + total * piece));
+  for (std::int64_t step = 0; step <= steps; ++step) {
+    const auto [own_begin, own_end] = covered(group_.index, step);
+    const std::int64_t own = own_end - own_begin;
+    float* staged = scratch_.data();
+    float* arrived = staged + staged_values;
+    outgoing_.clear();
+    incoming_.clear();
+    pointers_.clear();
+    for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
+      const std::int64_t count = parts.counts[static_cast<std::size_t>(peer)];
+      if (peer == group_.index) {
+        for (const float* part : parts.mine) pointers_.push_back(part + own_begin);
+        continue;
+      }
+      if (const auto [begin, end] = covered(peer, step); end > begin) {
+        const float* from = parts.mine.front() + begin;
+        if (mine_count > 1) {
+          from = staged;
+          for (const float* part : parts.mine) staged = std::copy(part + begin, part + end, staged);
+        }
+        outgoing_.push_back({rank_at(peer), bytes_of(from, mine_count * (end - begin))});
+      }
+      if (own > 0) {
+        incoming_.push_back({rank_at(peer), writable_bytes_of(arrived, count * own)});
+        for (std::int64_t p = 0; p < count; ++p) pointers_.push_back(arrived + p * own);
+        arrived += count * own;
+      }
+      if (const auto [begin, end] = covered(group_.index, step - 1); step > 0 && end > begin)
+        outgoing_.push_back({rank_at(peer), bytes_of(out.data() + begin, end - begin)});
+      if (const auto [begin, end] = covered(peer, step - 1); step > 0 && end > begin)
+        incoming_.push_back({rank_at(peer), writable_bytes_of(out.data() + begin, end - begin)});
     }
-    for (std::int64_t p = 0; p < mine_count; ++p)
-      std::memcpy(staged + p * size, parts.mine[static_cast<std::size_t>(p)] + first,
-                  static_cast<std::size_t>(size) * sizeof(float));
-    outgoing_.push_back({rank_at(peer), bytes_of(staged, mine_count * size)});
-    staged += mine_count * size;
-    incoming_.push_back({rank_at(peer), writable_bytes_of(arrived, count * own)});
-    for (std::int64_t p = 0; p < count; ++p) pointers_.push_back(arrived + p * own);
-    arrived += count * own;
+    SHOAL_TRY(transfer(outgoing_, incoming_, wire));
+    if (own > 0) add_parts(pointers_, own, out.data() + own_begin);
   }
-  SHOAL_TRY(transfer(outgoing_, incoming_, wire));
-  add_parts(pointers_, own, out.data() + own_begin);
-  outgoing_.clear();
-  incoming_.clear();
-  for (std::int32_t peer = 0; peer < group_.size(); ++peer) {
-    if (peer == group_.index) continue;
-    const std::int64_t first = chunk_begin(length, peer, ranks);
-    const std::int64_t size = chunk_begin(length, peer + 1, ranks) - first;
-    outgoing_.push_back({rank_at(peer), bytes_of(out.data() + own_begin, own)});
-    incoming_.push_back({rank_at(peer), writable_bytes_of(out.data() + first, size)});
-  }
-  return transfer(outgoing_, incoming_, wire);
+  return {};
 }
 
 // Everybody gets everything and adds it up by itself.
 Status Collectives::sum_directly(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const auto n = static_cast<std::int64_t>(out.size());
   const std::int64_t total = std::accumulate(parts.counts.begin(), parts.counts.end(), std::int64_t{0});
-  scratch_.resize(static_cast<std::size_t>(total * n));
+  room_for(static_cast<std::size_t>(total * n));
   pointers_.clear();
   outgoing_.clear();
   incoming_.clear();
@@ -182,7 +184,7 @@ Status Collectives::reduce_scatter(Purpose purpose, std::span<const std::int64_t
   const std::int64_t own = counts[static_cast<std::size_t>(group_.index)];
   assert(static_cast<std::int64_t>(out.size()) == own);
   return charged(purpose, values.size_bytes(), [&](WireBytes& wire) -> Status {
-    scratch_.resize(static_cast<std::size_t>(own * group_.size()));
+    room_for(static_cast<std::size_t>(own * group_.size()));
     outgoing_.clear();
     incoming_.clear();
     pointers_.clear();

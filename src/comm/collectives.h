@@ -2,7 +2,8 @@
 //
 // Sums run in rank order on every rank, so that all hold the same bits. Over carriers with shared memory they
 // go through it; else as messages: everything to everybody where that is little, else each rank sums its part
-// and hands it round (2 (R - 1) / R of the bytes out of each rank, the least there is).
+// and hands it round (2 (R - 1) / R of the bytes out of each rank, the least there is). Over several hosts
+// with several ranks each, sums go from host to host, so that each value crosses a link once each way.
 //
 // Thread-safety: none; belongs to the rank's executor thread.
 // Ownership: borrows carrier and ledger; owns scratch, which only grows.
@@ -13,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,7 +39,9 @@ class Collectives {
     // Of one call. Generous: lost ranks are noticed by their silence elsewhere, and then the carrier is
     // aborted; this ends what nobody notices.
     std::chrono::milliseconds timeout{120'000};
-    std::vector<Scope> scopes;  // of each rank of the worker, seen from here; empty: all on this host
+    // Of each rank of the worker, the number of its host; empty: one.
+    std::vector<std::int32_t> hosts{};
+    std::vector<Scope> scopes{};  // of each rank of the worker, seen from here; empty: all on this host
   };
 
   Collectives(Carrier& carrier, Group group, Ledger& ledger, Options options);
@@ -64,11 +68,23 @@ class Collectives {
   Status receive(Purpose purpose, std::int32_t peer, std::span<std::byte> bytes);
 
  private:
+  struct HostGrid {
+    std::int32_t hosts = 0;
+    std::int32_t local = 0;  // ranks on each
+    std::int32_t host = 0;   // this rank's
+    std::int32_t index = 0;  // among its ranks
+  };
+  static std::optional<HostGrid> host_grid(const Group& group, const std::vector<std::int32_t>& hosts);
+  Status sum_over_hosts(const Parts& parts, std::span<float> out, WireBytes& wire);
+  Status gather_share(const Parts& parts, std::int64_t length, WireBytes& wire);
+  Status fold_along_hosts(std::span<float> out, WireBytes& wire);
   Status sum_by_messages(const Parts& parts, std::span<float> out, WireBytes& wire);
   Status sum_directly(const Parts& parts, std::span<float> out, WireBytes& wire);
   Status sum_in_chunks(const Parts& parts, std::span<float> out, WireBytes& wire);
   Status gather(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all, WireBytes& wire);
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, WireBytes& wire);
+  // Scratch of at least so many values; what it held is undefined.
+  void room_for(std::size_t values);
   std::int32_t rank_at(std::int32_t index) const { return group_.ranks[static_cast<std::size_t>(index)]; }
   // Runs f(wire) and charges what it took.
   template <typename F>
@@ -79,6 +95,7 @@ class Collectives {
   Ledger& ledger_;
   Options options_;
   SharedSum* shared_;
+  std::optional<HostGrid> grid_;
   std::vector<std::int32_t> one_part_each_;
   std::vector<float> scratch_;
   std::vector<const float*> pointers_;

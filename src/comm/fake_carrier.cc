@@ -26,23 +26,26 @@ Status FakeCarrier::transfer(std::span<const Outgoing> out, std::span<const Inco
 Status FakeCarrier::move_all(std::span<const Outgoing> out, std::span<const Incoming> in,
                              TimePoint deadline) {
   FakeNetwork& net = *network_;
-  std::vector<bool> sent(out.size()), received(in.size());
+  struct Progress {
+    bool done = false;
+  };
+  std::vector<Progress> sent(out.size()), received(in.size());
   std::size_t left = out.size() + in.size();
   std::unique_lock lock(net.mutex_);
   while (left > 0) {
     if (!net.aborted_.empty()) return {ErrorCode::kUnavailable, net.aborted_};
     const std::size_t before = left;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      if (sent[i]) continue;
+      if (sent[i].done || waits_its_turn(out, sent, i)) continue;
       auto& queue = net.queue(rank_, out[i].peer);
       if (!queue.messages.empty() && queue.bytes + out[i].bytes.size() > net.capacity_) continue;
       queue.messages.emplace_back(out[i].bytes.begin(), out[i].bytes.end());
       queue.bytes += out[i].bytes.size();
-      sent[i] = true;
+      sent[i].done = true;
       --left;
     }
     for (std::size_t i = 0; i < in.size(); ++i) {
-      if (received[i]) continue;
+      if (received[i].done || waits_its_turn(in, received, i)) continue;
       auto& queue = net.queue(in[i].peer, rank_);
       if (queue.messages.empty()) continue;
       const FakeNetwork::Message message = std::move(queue.messages.front());
@@ -55,7 +58,7 @@ Status FakeCarrier::move_all(std::span<const Outgoing> out, std::span<const Inco
         return {ErrorCode::kCorrupt, net.aborted_};
       }
       if (!message.empty()) std::memcpy(in[i].bytes.data(), message.data(), message.size());
-      received[i] = true;
+      received[i].done = true;
       --left;
     }
     if (left != before) {

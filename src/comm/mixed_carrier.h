@@ -30,6 +30,7 @@ class MixedCarrier : public Carrier {
     messages_->abort(reason);
     sums_->abort(reason);
   }
+  std::span<std::byte> arena() override { return sums_->arena(); }
   SharedSum* shared_sum(const Group& group) override { return sums_->shared_sum(group); }
 
  private:

@@ -19,7 +19,8 @@ class SharedSum {
   virtual ~SharedSum() = default;
 
   // parts: how many each rank of the group brings, by its index, at least 1 each; mine: this rank's, each of
-  // n values. out: n values; it may be one of mine.
+  // n values. out: n values; it may be one of mine. Where every rank brings one part, in its arena, and wants
+  // the sum there, nothing is copied.
   virtual Status sum(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
                      float* out, TimePoint deadline) = 0;
 };

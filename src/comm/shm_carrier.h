@@ -35,6 +35,9 @@ class ShmCarrier : public Carrier {
   const char* name() const override { return "shm"; }
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) override;
   void abort(const std::string& reason) override { segment_->abort(reason); }
+  std::span<std::byte> arena() override {
+    return {segment_->at<std::byte>(segment_->layout().arena(rank_)), segment_->layout().arena_bytes};
+  }
   SharedSum* shared_sum(const Group& group) override;
 
  private:

@@ -4,6 +4,7 @@
 //   page 0                 SegmentHeader: version and shape, abort word
 //   ranks x line           doorbells
 //   ranks x ranks          rings: two lines and ring_bytes each, from sender to receiver
+//   ranks x arena_bytes    arenas: each rank's own values, for sums in place
 //   for each group         ranks x lanes x line: rounds; ranks x 2 buffers of piece_bytes
 //
 // Everything is sparse: what no rank touches costs nothing.
@@ -47,6 +48,8 @@ struct RingHeader {
 struct RoundLine {
   std::atomic<std::uint32_t> round{0};
   std::atomic<std::uint32_t> sleepers{0};
+  // Of a sum in place: where the rank's values lie in its arena, in bytes. Written before the round.
+  std::atomic<std::uint64_t> offset{0};
 };
 
 struct ShmLayout {
@@ -54,6 +57,7 @@ struct ShmLayout {
   std::int32_t lanes = 1;                          // threads of a rank that sum side by side
   std::size_t piece_bytes = std::size_t{1} << 20;  // of a sum that go through the buffers at once
   std::size_t ring_bytes = std::size_t{1} << 20;   // may wait between two ranks; a multiple of 4 KiB
+  std::size_t arena_bytes = 0;                     // a multiple of 4 KiB
   // Ranks that sum together, in order.
   std::vector<std::vector<std::int32_t>> groups;
 
@@ -66,6 +70,9 @@ struct ShmLayout {
     const auto pair =
         static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(to);
     return rings_begin() + pair * ring_stride();
+  }
+  std::size_t arena(std::int32_t rank) const {
+    return arenas_begin() + static_cast<std::size_t>(rank) * arena_bytes;
   }
   std::size_t ring_data(std::int32_t from, std::int32_t to) const { return ring(from, to) + kShmPage; }
   // index: of the rank in its group.
@@ -87,9 +94,11 @@ struct ShmLayout {
   std::size_t lines_bytes(std::size_t group) const {
     return round_up(groups[group].size() * static_cast<std::size_t>(lanes) * kLineBytes, kShmPage);
   }
+  std::size_t arenas_begin() const {
+    return rings_begin() + static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks) * ring_stride();
+  }
   std::size_t group_begin(std::size_t group) const {
-    std::size_t at =
-        rings_begin() + static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks) * ring_stride();
+    std::size_t at = arena(ranks);
     for (std::size_t g = 0; g < group; ++g) at += lines_bytes(g) + groups[g].size() * 2 * piece_bytes;
     return at;
   }

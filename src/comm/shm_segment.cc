@@ -18,11 +18,12 @@ std::uint64_t ShmLayout::shape() const {
   const auto mix = [&](std::uint64_t value) {
     for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3;
   };
-  mix(1);  // version of this layout
+  mix(2);  // version of this layout
   mix(static_cast<std::uint64_t>(ranks));
   mix(static_cast<std::uint64_t>(lanes));
   mix(piece_bytes);
   mix(ring_bytes);
+  mix(arena_bytes);
   for (const auto& group : groups) {
     mix(group.size());
     for (const std::int32_t rank : group) mix(static_cast<std::uint64_t>(rank));

@@ -1,6 +1,8 @@
 // Sums through shared memory. Every rank copies its values into a buffer of its own and announces the round;
 // then either reads everybody's and adds them up (one shot: R x n bytes read, one wait), or adds up its part
-// of all and reads the others' results (two shots: 2 n bytes, two waits).
+// of all and reads the others' results (two shots: 2 n bytes, two waits). Values that lie in the ranks'
+// arenas are not copied: each rank adds its part of all up and writes the sums to where each rank wants them
+// (in place: n bytes read and n written, two waits).
 //
 // Thread-safety: belongs to the executor thread; large pieces are shared out over its pool, thread i of a
 //   rank meeting thread i of the others ("lane"), with no barrier between copying and adding.
@@ -52,6 +54,7 @@ class ShmSum : public SharedSum {
   // Scratch of one lane: a rank's threads must not share lines.
   struct alignas(128) Lane {
     std::vector<const float*> pointers;
+    std::vector<float*> places;
     Status status;
   };
 
@@ -59,14 +62,27 @@ class ShmSum : public SharedSum {
   std::int64_t room(std::int32_t most_parts) const;
   Status sum_pieces(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
                     float* out, TimePoint deadline);
-  Status run(const Piece& piece, bool two_shots, std::int32_t lanes);
+  // work(first, last, lane) on every lane's share of n values.
+  template <typename F>
+  Status run(std::int64_t n, std::int32_t lanes, F&& work);
   Status one_shot(const Piece& piece, std::int64_t first, std::int64_t last, std::size_t lane);
   Status two_shots(const Piece& piece, std::int64_t first, std::int64_t last, std::size_t lane);
+  bool sums_in_place(std::span<const std::int32_t> parts, std::span<const float* const> mine, std::int64_t n,
+                     const float* out) const;
+  Status sum_in_place(std::int64_t n, float* values, TimePoint deadline);
+  Status in_place(const Piece& piece, std::int64_t first, std::int64_t last, std::size_t lane);
+  Expected<float*> values_of(std::int32_t index, std::size_t lane, std::int64_t n) const;
+  void keep_lanes_near(std::int32_t lanes);
   void gather_pointers(const Piece& piece, std::int64_t first, std::size_t lane);
   void copy_in(const Piece& piece, std::int64_t first, std::int64_t last);
   void announce_round(std::size_t lane, std::uint32_t round);
   void catch_up();
   Status await_round(std::int32_t index, std::size_t lane, const Piece& piece, std::uint32_t round);
+  Status await_others(std::size_t lane, const Piece& piece, std::uint32_t round);
+  RoundLine& line(std::int32_t index, std::size_t lane) const {
+    return *segment_->at<RoundLine>(
+        segment_->layout().round_line(group_, static_cast<std::size_t>(index), lane));
+  }
   float* buffer(std::int32_t index, const Piece& piece) const;
   std::int32_t ranks() const { return static_cast<std::int32_t>(ranks_); }
 

@@ -124,15 +124,17 @@ Status TcpCarrier::move_all(std::span<const Outgoing> out, std::span<const Incom
     bool moved = false, done = true;
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (sending_[i].done) continue;
+      done = false;
+      if (waits_its_turn(out, sending_, i)) continue;
       SHOAL_ASSIGN(some, send_some(out[i], sending_[i]));
       moved |= some;
-      done &= sending_[i].done;
     }
     for (std::size_t i = 0; i < in.size(); ++i) {
       if (receiving_[i].done) continue;
+      done = false;
+      if (waits_its_turn(in, receiving_, i)) continue;
       SHOAL_ASSIGN(some, receive_some(in[i], receiving_[i]));
       moved |= some;
-      done &= receiving_[i].done;
     }
     if (done) return {};
     if (moved) {

@@ -353,7 +353,7 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
                                          *parts.pool, interrupt, now() + kMeetingTime));
   log(LogLevel::kInfo, "ranks.connected", "epoch={} carrier=\"{}\"", epoch.value, connection.carrier->name());
   if (faults) faults->pass(comm::FaultPoint::kReady, 0);
-  parts.connect(settings.layout, 0, std::move(connection), meeting.scopes(), faults);
+  parts.connect(meeting, std::move(connection), faults);
   rank_options.first_plan = first_plan;
   parts.make_rank(rank_options);
   return ranks->await_ready();

@@ -313,8 +313,7 @@ class JoinedRank {
     log(LogLevel::kInfo, "rank.connected", "rank={} carrier=\"{}\"", settings_.rank,
         connection->carrier->name());
     to_head_ = {meeting.scopes().front()};
-    parts_.connect(settings_.layout, settings_.rank, *std::move(connection), meeting.scopes(),
-                   options_.faults);
+    parts_.connect(meeting, *std::move(connection), options_.faults);
     Rank::Options options;
     options.max_slots = assign_.max_slots;
     options.observer = options_.logits_observer;

@@ -14,6 +14,9 @@ namespace shoal::engine {
 namespace {
 
 constexpr std::uint64_t kLeastRing = std::uint64_t{1} << 20;
+// For a step's rows before they are summed: 1,088 rows of 30,000 values. Sparse, and a larger step's rows are
+// summed elsewhere.
+constexpr std::uint64_t kArena = std::uint64_t{128} << 20;
 // Rows of a step: a whole chunk of prompts and as many sequences as may decode beside it in most steps. A
 // larger step only makes its stage wait.
 constexpr std::int64_t kRowsOfAStep = 1024 + 64;
@@ -36,6 +39,7 @@ comm::ShmLayout shm_layout_for(const RankMeeting& meeting) {
   shm.lanes = meeting.lanes;
   shm.ring_bytes = meeting.ring_bytes;
   const std::int32_t tp = layout.degrees().tp;
+  if (tp > 1) shm.arena_bytes = kArena;
   for (std::int32_t rank = 0; tp > 1 && rank < layout.ranks(); rank += tp) {
     const Group group = layout.group(GroupKind::kAttentionTensor, rank);
     const bool here = std::ranges::all_of(group.ranks, [&](std::int32_t each) {
@@ -87,6 +91,13 @@ std::vector<comm::Scope> RankMeeting::scopes() const {
   for (const std::string& host : hosts)
     scopes.push_back(host == host_of(*this, rank) ? comm::Scope::kHost : comm::Scope::kNetwork);
   return scopes;
+}
+
+std::vector<std::int32_t> RankMeeting::host_numbers() const {
+  std::vector<std::int32_t> numbers;
+  for (const std::string& host : hosts)
+    numbers.push_back(static_cast<std::int32_t>(std::ranges::find(hosts, host) - hosts.begin()));
+  return numbers;
 }
 
 Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::ClusterToken& token,

@@ -44,6 +44,8 @@ struct RankMeeting {
   bool one_host() const;
   // Of each rank, seen from this one.
   std::vector<comm::Scope> scopes() const;
+  // Of each rank, a number that ranks of one host share.
+  std::vector<std::int32_t> host_numbers() const;
 };
 
 struct RankConnection {

@@ -53,15 +53,16 @@ Status RankParts::make_pools(KvDType dtype, std::int64_t pages) {
   return {};
 }
 
-void RankParts::connect(const Layout& layout, std::int32_t index, RankConnection to_others,
-                        std::vector<comm::Scope> scopes, std::shared_ptr<comm::FaultPlan> faults) {
+void RankParts::connect(const RankMeeting& meeting, RankConnection to_others,
+                        std::shared_ptr<comm::FaultPlan> faults) {
   connection = std::move(to_others);
   if (faults != nullptr)
     connection.carrier =
         std::make_unique<comm::FaultCarrier>(std::move(connection.carrier), std::move(faults));
   comm::Collectives::Options options;
-  options.scopes = std::move(scopes);
-  peers.emplace(layout, index, *connection.carrier, *ledger, std::move(options));
+  options.scopes = meeting.scopes();
+  options.hosts = meeting.host_numbers();
+  peers.emplace(meeting.layout, meeting.rank, *connection.carrier, *ledger, std::move(options));
   model->set_peers(*peers);
 }
 

@@ -63,9 +63,8 @@ struct RankParts {
   // Of one page in every KV group on this rank.
   std::size_t page_bytes(KvDType dtype) const;
   Status make_pools(KvDType dtype, std::int64_t pages);
-  // scopes: of each rank, seen from this one. faults: null, or what spoils the carrier.
-  void connect(const Layout& layout, std::int32_t index, RankConnection to_others,
-               std::vector<comm::Scope> scopes, std::shared_ptr<comm::FaultPlan> faults);
+  // faults: null, or what spoils the carrier.
+  void connect(const RankMeeting& meeting, RankConnection to_others, std::shared_ptr<comm::FaultPlan> faults);
   // The end of an epoch: weights and pools stay.
   void disconnect();
   void make_rank(Rank::Options options);

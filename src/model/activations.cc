@@ -8,8 +8,11 @@ namespace shoal::model {
 namespace {
 constexpr std::int64_t kRowFloats = 16;  // 64 bytes
 
-std::int64_t stride_of(std::int64_t columns) { return (columns + kRowFloats - 1) / kRowFloats * kRowFloats; }
 }  // namespace
+
+std::int64_t Activations::stride_of(std::int64_t columns) {
+  return (columns + kRowFloats - 1) / kRowFloats * kRowFloats;
+}
 
 std::size_t Activations::bytes_for(std::int64_t rows, std::int64_t columns) {
   return static_cast<std::size_t>(rows * stride_of(columns)) * sizeof(float);

@@ -17,6 +17,8 @@ namespace shoal::model {
 
 class Activations {
  public:
+  // Of rows of so many values, in values.
+  static std::int64_t stride_of(std::int64_t columns);
   // What take(rows, columns) will use.
   static std::size_t bytes_for(std::int64_t rows, std::int64_t columns);
 

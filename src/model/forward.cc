@@ -96,12 +96,16 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
   const std::int64_t qkv_width = any.attention.qkv_width();
   const std::int64_t heads_width = any.attention.heads_width();
   const std::int64_t gate_up_width = any.feed_forward.gate_up_width();
-  m.activations.begin(3 * Activations::bytes_for(rows, hidden) + Activations::bytes_for(rows, qkv_width) +
-                      Activations::bytes_for(rows, heads_width) +
+  // What the ranks of a tensor group add up lies where they all see it.
+  float* shared = m.peers == nullptr ? nullptr : m.peers->shared_room(rows * Activations::stride_of(hidden));
+  m.activations.begin((shared == nullptr ? 3 : 2) * Activations::bytes_for(rows, hidden) +
+                      Activations::bytes_for(rows, qkv_width) + Activations::bytes_for(rows, heads_width) +
                       Activations::bytes_for(rows, gate_up_width));
   MatrixView<float> x = m.activations.take(rows, hidden);  // the residual stream
   MatrixView<float> normed = m.activations.take(rows, hidden);
-  MatrixView<float> delta = m.activations.take(rows, hidden);
+  MatrixView<float> delta = shared == nullptr
+                                ? m.activations.take(rows, hidden)
+                                : MatrixView<float>(shared, rows, hidden, Activations::stride_of(hidden));
   const MatrixView<float> qkv = m.activations.take(rows, qkv_width);
   MatrixView<float> heads = m.activations.take(rows, heads_width);
   MatrixView<float> gate_up = m.activations.take(rows, gate_up_width);

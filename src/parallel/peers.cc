@@ -82,6 +82,13 @@ std::int32_t Peers::neighbour(std::int32_t stages_away) const {
   return layout_.rank(there);
 }
 
+float* Peers::shared_room(std::int64_t values) const {
+  const std::span<std::byte> arena = carrier_.arena();
+  const bool fits =
+      !tensor_.group().alone() && arena.size() / sizeof(float) >= static_cast<std::size_t>(values);
+  return fits ? reinterpret_cast<float*>(arena.data()) : nullptr;
+}
+
 void Peers::send_hidden(MatrixView<const float> x) {
   const auto values = region({const_cast<float*>(x.data), x.rows, x.columns, x.stride});
   send_on(comm::Purpose::kPp, neighbour(1), std::as_bytes(values));

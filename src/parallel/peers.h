@@ -55,6 +55,10 @@ class Peers {
   // Room for `values` floats until the next call: parts that sum_parts() takes. A failure sticks, too.
   Expected<float*> part_scratch(std::int64_t values);
 
+  // Room for `values` floats in memory that the ranks of this host see: what lies there is summed without
+  // being copied. Null where there is none or less; alike on all ranks. The same place each time.
+  float* shared_room(std::int64_t values) const;
+
   // The residual stream, f32, to the same coordinate of the next stage, or from that of the one before.
   void send_hidden(MatrixView<const float> x);
   void receive_hidden(MatrixView<float> x);

@@ -27,8 +27,10 @@ struct RigOptions {
   std::int32_t lanes = 1;
   std::size_t piece_bytes = 1 << 16;
   std::size_t ring_bytes = 1 << 13;
+  std::size_t arena_bytes = 0;
   int pauses = 0;  // these tests run on machines with fewer cores than ranks
   std::chrono::milliseconds timeout{60'000};
+  std::vector<std::int32_t> hosts{};  // of each rank; empty: one
 };
 
 inline Group whole_group(std::int32_t ranks, std::int32_t index) {
@@ -47,6 +49,7 @@ class CarrierRig {
   Collectives collectives(std::int32_t rank) {
     Collectives::Options options;
     options.timeout = options_.timeout;
+    options.hosts = options_.hosts;
     return Collectives(carrier(rank), whole_group(options_.ranks, rank), ledger(rank), options);
   }
 
@@ -108,6 +111,7 @@ inline CarrierRig::CarrierRig(RigOptions options) : options_(std::move(options))
   layout.lanes = options_.lanes;
   layout.piece_bytes = options_.piece_bytes;
   layout.ring_bytes = options_.ring_bytes;
+  layout.arena_bytes = options_.arena_bytes;
   layout.groups = {whole_group(options_.ranks, 0).ranks};
   auto segment = ShmSegment::create(layout);
   if (!segment.ok()) throw std::runtime_error(segment.error().message());

@@ -67,6 +67,33 @@ TEST_P(CollectivesOver, SumsInRankOrderOnEveryRank) {
   });
 }
 
+// Values in the ranks' arenas, each rank's at another place of its own.
+TEST_P(CollectivesOver, SumsWhereValuesLie) {
+  RigOptions with_arena = options();
+  with_arena.arena_bytes = 2 << 20;
+  CarrierRig rig(with_arena);
+  rig.run([&](std::int32_t rank, Collectives& group) {
+    const auto arena = rig.carrier(rank).arena();
+    int round = 0;
+    for (const std::size_t n : sizes(3)) {
+      std::vector<float> expected = values_of(0, 0, round, n);
+      for (std::int32_t r = 1; r < ranks(); ++r) {
+        const std::vector<float> theirs = values_of(r, 0, round, n);
+        for (std::size_t i = 0; i < n; ++i) expected[i] += theirs[i];
+      }
+      std::vector<float> mine = values_of(rank, 0, round, n);
+      float* place = mine.data();
+      if (!arena.empty()) {
+        place = reinterpret_cast<float*>(arena.data()) + 64 * rank;
+        std::copy(mine.begin(), mine.end(), place);
+      }
+      ASSERT_TRUE(group.all_reduce(Purpose::kTp, std::span(place, n)).ok());
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), place)) << n;
+      ++round;
+    }
+  });
+}
+
 TEST_P(CollectivesOver, SumsPartsAsOneRankWould) {
   CarrierRig rig(options());
   std::vector<std::int32_t> counts;
@@ -94,6 +121,57 @@ TEST_P(CollectivesOver, SumsPartsAsOneRankWould) {
       ++round;
     }
   });
+}
+
+// Ranks that sum from host to host hold the bits of a sum over one host, whoever brings how many parts.
+TEST(CollectivesOverHosts, SumAsOverOne) {
+  for (const std::vector<std::int32_t>& hosts :
+       {std::vector<std::int32_t>{0, 0, 1, 1}, {4, 4, 2, 2, 9, 9}, {0, 0, 0, 1, 1, 1}}) {
+    const auto ranks = static_cast<std::int32_t>(hosts.size());
+    RigOptions options;
+    options.ranks = ranks;
+    options.hosts = hosts;
+    CarrierRig rig(options);
+    std::vector<std::int32_t> counts;
+    for (std::int32_t r = 0; r < ranks; ++r) counts.push_back(1 + r % 3);
+    rig.run([&](std::int32_t rank, Collectives& group) {
+      int round = 0;
+      // Below what goes directly, one piece, several pieces with a short last one, shares of unlike size.
+      for (const std::size_t n : {100, 5000, 16384 + 5, 400000 + 3}) {
+        std::vector<float> expected(n);
+        std::vector<std::vector<float>> mine;
+        for (std::int32_t r = 0; r < ranks; ++r) {
+          for (std::int32_t p = 0; p < counts[static_cast<std::size_t>(r)]; ++p) {
+            const std::vector<float> part = values_of(r, p, round, n);
+            if (r == rank) mine.push_back(part);
+            for (std::size_t i = 0; i < n; ++i) expected[i] = r + p == 0 ? part[i] : expected[i] + part[i];
+          }
+        }
+        std::vector<const float*> pointers;
+        for (const auto& part : mine) pointers.push_back(part.data());
+        ASSERT_TRUE(group.all_reduce(Purpose::kTp, {counts, pointers}, mine.front()).ok());
+        ASSERT_EQ(mine.front(), expected) << n;
+        ++round;
+      }
+    });
+  }
+}
+
+TEST(CollectivesOverHosts, EachValueCrossesOnceEachWay) {
+  RigOptions options;
+  options.ranks = 4;
+  options.hosts = {0, 0, 1, 1};
+  CarrierRig rig(options);
+  constexpr std::size_t kValues = 64 * 1024;
+  rig.run([&](std::int32_t, Collectives& group) {
+    std::vector<float> values(kValues, 1);
+    ASSERT_TRUE(group.all_reduce(Purpose::kTp, values).ok());
+    ASSERT_EQ(values, std::vector<float>(kValues, 4));
+  });
+  // Of each rank: half of the values to its neighbour, half to the other host, its half's sums to its
+  // neighbour.
+  for (std::int32_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(rig.ledger(rank).totals(Purpose::kTp).wire[0], 3U * kValues / 2 * sizeof(float));
 }
 
 TEST_P(CollectivesOver, ReduceScatterLeavesEachItsSums) {
