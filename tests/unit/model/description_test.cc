@@ -101,6 +101,25 @@ TEST(RopeOf, LinearAndPerPairScalingDivide) {
   EXPECT_FLOAT_EQ(rope_of(s).inverse_frequency[1], 0.1F / 8);
 }
 
+// By hand: over 6283 tokens (2 pi 1000) pair i of these turns 1000 * 10^-i times. The ramp goes from the pair
+// that turns 100 times, 1, to the one that turns once, 3: pair 2 keeps half of 0.01 and takes half of 0.0025.
+TEST(RopeOf, YarnBlendsAlongARampOfPairs) {
+  formats::RopeSettings s;
+  s.dims = 8;
+  s.freq_base = 10000;
+  s.scaling = formats::RopeScaling::kYarn;
+  s.factor = 4;
+  s.original_context = 6283;
+  s.beta_fast = 99.9;  // so that no rounding of the logarithm reaches the next pair
+  s.beta_slow = 1.001;
+  s.attn_factor = 1.5;
+  const kernels::Rope rope = rope_of(s);
+  ASSERT_EQ(rope.inverse_frequency.size(), 4U);
+  const float want[] = {1.0F, 0.1F, 0.00625F, 0.00025F};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(rope.inverse_frequency[i], want[i]) << i;
+  EXPECT_FLOAT_EQ(rope.magnitude, static_cast<float>(1.5 * (1 + 0.1 * std::log(4.0))));
+}
+
 TEST(RopeOf, YarnKeepsFastPairsAndDividesSlowOnes) {
   formats::RopeSettings s;
   s.dims = 64;
