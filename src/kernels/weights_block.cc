@@ -13,19 +13,35 @@ F16 half_at(const Byte* p) {
   return v;
 }
 
+// Codes are taken eight at a time.
+using Eight = std::uint64_t;
+
+Eight eight_at(const Byte* p) {
+  Eight v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+void put_eight(Byte* q, Eight v) { std::memcpy(q, &v, sizeof(v)); }
+constexpr Eight each(Byte value) { return value * 0x0101010101010101U; }
+// Of each byte the bits of `mask`, a byte's lowest, from bit `shift` on.
+Eight bits_of(Eight bytes, int shift, Byte mask) { return bytes >> shift & each(mask); }
+
 // Sixteen bytes: low nibbles are elements 0 to 15, high nibbles 16 to 31.
 void split_nibbles(const Byte* p, Byte* q) {
-  for (int i = 0; i < 16; ++i) {
-    q[i] = p[i] & 0xf;
-    q[i + 16] = static_cast<Byte>(p[i] >> 4);
+  for (int i = 0; i < 16; i += 8) {
+    put_eight(q + i, bits_of(eight_at(p + i), 0, 0xf));
+    put_eight(q + 16 + i, bits_of(eight_at(p + i), 4, 0xf));
   }
 }
 
 // A fifth bit for each of 32 codes, element i in bit i.
 void add_fifth_bits(const Byte* p, Byte* q) {
-  std::uint32_t bits;
-  std::memcpy(&bits, p, sizeof(bits));
-  for (int i = 0; i < 32; ++i) q[i] = static_cast<Byte>(q[i] | (bits >> i & 1U) << 4);
+  for (int i = 0; i < 4; ++i) {
+    // Bit b of p[i] to bit b of byte b, then to its fifth.
+    const Eight bits = p[i] * each(1) & 0x8040201008040201U;
+    const Eight ones = (bits + each(0x7f)) >> 7 & each(1);  // carries only where the bit is set
+    put_eight(q + 8 * i, eight_at(q + 8 * i) | ones << 4);
+  }
 }
 
 // Factor and minimum of sub-block `sub` of Q4_K and Q5_K: eight pairs of 6 bits in 12 bytes, the upper two
@@ -47,7 +63,7 @@ void read_six_bit_pair(const Byte* s, int sub, WeightBlock& out) {
 // In all K-quants of 256, sub is which 32 of the 256.
 void read_q2_k(const Byte* p, int sub, WeightBlock& out) {
   const Byte* quants = p + 16 + sub / 4 * 32;
-  for (int i = 0; i < 32; ++i) out.q[i] = quants[i] >> 2 * (sub % 4) & 3;
+  for (int i = 0; i < 32; i += 8) put_eight(out.q + i, bits_of(eight_at(quants + i), 2 * (sub % 4), 3));
   for (int h = 0; h < 2; ++h) {
     out.sc[h] = static_cast<std::int8_t>(p[2 * sub + h] & 0xf);
     out.mn[h] = static_cast<Byte>(p[2 * sub + h] >> 4);
@@ -60,8 +76,9 @@ void read_q3_k(const Byte* p, int sub, WeightBlock& out) {
   const Byte* high = p;
   const Byte* quants = p + 32 + sub / 4 * 32;
   const Byte* scales = p + 96;
-  for (int i = 0; i < 32; ++i) {
-    out.q[i] = static_cast<Byte>((quants[i] >> 2 * (sub % 4) & 3) | (high[i] >> sub & 1) << 2);
+  for (int i = 0; i < 32; i += 8) {
+    put_eight(out.q + i, bits_of(eight_at(quants + i), 2 * (sub % 4), 3) | bits_of(eight_at(high + i), sub, 1)
+                                                                               << 2);
   }
   for (int h = 0; h < 2; ++h) {
     const int s = 2 * sub + h;
@@ -75,9 +92,9 @@ void read_q3_k(const Byte* p, int sub, WeightBlock& out) {
 void read_q45_k(const Byte* p, int sub, bool fifth, WeightBlock& out) {
   const Byte* quants = p + (fifth ? 48 : 16) + sub / 2 * 32;
   const int shift = sub % 2 * 4;
-  for (int i = 0; i < 32; ++i) out.q[i] = quants[i] >> shift & 0xf;
-  if (fifth) {
-    for (int i = 0; i < 32; ++i) out.q[i] = static_cast<Byte>(out.q[i] | (p[16 + i] >> sub & 1) << 4);
+  for (int i = 0; i < 32; i += 8) {
+    const Eight high = fifth ? bits_of(eight_at(p + 16 + i), sub, 1) << 4 : 0;
+    put_eight(out.q + i, bits_of(eight_at(quants + i), shift, 0xf) | high);
   }
   read_six_bit_pair(p + 4, sub, out);
   out.d = half_at(p);
@@ -89,8 +106,9 @@ void read_q6_k(const Byte* p, int sub, WeightBlock& out) {
   const Byte* high = p + 128 + sub / 4 * 32;
   const int low_shift = sub % 4 / 2 * 4;
   const int high_shift = sub % 4 * 2;
-  for (int i = 0; i < 32; ++i) {
-    out.q[i] = static_cast<Byte>((low[i] >> low_shift & 0xf) | (high[i] >> high_shift & 3) << 4);
+  for (int i = 0; i < 32; i += 8) {
+    put_eight(out.q + i,
+              bits_of(eight_at(low + i), low_shift, 0xf) | bits_of(eight_at(high + i), high_shift, 3) << 4);
   }
   std::memcpy(out.sc, p + 192 + 2 * sub, 2);
   out.d = half_at(p + 208);
@@ -135,7 +153,7 @@ WeightBlock read_block(DType type, const std::byte* row, std::int64_t k) {
       break;
     case DType::kQ8_0:
       out.d = half_at(p);
-      for (int i = 0; i < 32; ++i) out.q[i] = p[2 + i] ^ 0x80;
+      for (int i = 0; i < 32; i += 8) put_eight(out.q + i, eight_at(p + 2 + i) ^ each(0x80));
       break;
     case DType::kQ2_K:
       read_q2_k(p, sub, out);
