@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """From the start of a server to its first token, beside llama.cpp's server on the same file, in turns; and the memory both then hold.
 
-    bench/start.py MODEL.gguf [--cold] [--rounds 5] [--context 4096] [--json OUT.json]
+    bench/start.py MODEL.gguf [--cold] [--packed-cache DIR] [--rounds 5] [--context 4096] [--json OUT.json]
 
 A turn starts the program, asks for one token of a short prompt as soon as the port accepts requests, and reads what is resident then:
 anonymous memory, and pages of mapped files. Both run with the same threads and room for as many tokens. By default the file is in the page cache;
---cold drops it before each turn. The peer is built by bench/build_llamacpp.
+--cold drops it before each turn. --packed-cache keeps our packed weights in a folder, which a turn before the first fills. The peer is built by bench/build_llamacpp.
 """
 import argparse
 import json
@@ -41,6 +41,12 @@ def prepare(path, cold):
             pass
 
 
+def prepare_all(args):
+    prepare(args.model, args.cold)
+    for file in Path(args.packed_cache).iterdir() if args.packed_cache else ():
+        prepare(file, args.cold)
+
+
 def first_token(command, port):
     begin = time.monotonic()
     process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -67,19 +73,27 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--binary", default=ROOT / "build/release/shoal")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--packed-cache", metavar="DIR")
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     args = parser.parse_args()
     peer = llamacpp() / "llama-server"
+    ours = [args.binary, "serve", args.model, "--kv-pages", args.context // 32]
+    if args.packed_cache:
+        ours += ["--packed-cache", args.packed_cache]
+        Path(args.packed_cache).mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        first = first_token([*ours, "--host", "127.0.0.1", "--port", port, "--threads", args.threads], port)
+        print(f"with an empty folder: {first['seconds']:.2f} s", file=sys.stderr)
     runs = []
     for _ in range(args.rounds):
         turn = {}
-        for who, command in (("shoal", [args.binary, "serve", args.model, "--kv-pages", args.context // 32]),
+        for who, command in (("shoal", ours),
                              ("llama.cpp", [peer, "-m", args.model, "-c", args.context, "-np", 1])):
             port = free_port()
-            prepare(args.model, args.cold)
+            prepare_all(args)
             turn[who] = first_token([*command, "--host", "127.0.0.1", "--port", port, "--threads", args.threads], port)
         turn["ratio"] = turn["shoal"]["seconds"] / turn["llama.cpp"]["seconds"]
         runs.append(turn)
@@ -93,7 +107,7 @@ def main():
         Path(args.json).write_text(json.dumps({
             "bench": "start", "machine": {"usable_cores": len(os.sched_getaffinity(0))},
             "params": {"model": Path(args.model).name, "bytes": os.path.getsize(args.model), "context": args.context, "threads": args.threads,
-                       "cold": args.cold, "rounds": args.rounds},
+                       "cold": args.cold, "packed_cache": bool(args.packed_cache), "rounds": args.rounds},
             "runs": runs, "median": median, "peer": "llama-server of llama-cpp-python 0.3.36, native"}, indent=2) + "\n")
 
 

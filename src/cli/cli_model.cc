@@ -31,6 +31,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                   "Packs matrices that are f32, f16 or bf16 in the files as bf16, q8_0 or q4_0 (default: as "
                   "they are)")
       ->check(CLI::IsMember({"bf16", "q8_0", "q4_0"}));
+  command
+      .add_option("--packed-cache", flags.packed_cache,
+                  "Folder that keeps weights as packed for the kernels: later starts, and ranks of this host "
+                  "with the same part of the model, map them from there instead of packing")
+      ->check([](const std::string& name) { return name.empty() ? "names no folder" : ""; }, "DIR");
   command.add_option("--threads", flags.threads, "Compute threads (default: the cores this process may use)")
       ->check(CLI::Range(1, 1024));
   command.add_flag("--deterministic", flags.deterministic,
@@ -57,6 +62,7 @@ Expected<std::unique_ptr<OpenModel>> OpenModel::open(const ModelFlags& flags) {
   model::LoadOptions options;
   options.context = opened->context_;
   options.weights = flags.weight_type();
+  options.packed_cache = flags.packed_cache;
   options.progress = [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); };
   SHOAL_ASSIGN(model, model::Model::load(flags.model, options));
   opened->model_ = std::move(model);

@@ -27,15 +27,16 @@ struct ModelFlags {
   std::string model;
   std::string kv_dtype = "bf16";
   std::string activations = "auto";
-  std::string weights;  // empty: as in the files
-  int threads = 0;      // 0: as many as this process may use
+  std::string weights;       // empty: as in the files
+  std::string packed_cache;  // folder; empty: none
+  int threads = 0;           // 0: as many as this process may use
   bool deterministic = false;
 
   std::optional<DType> weight_type() const { return dtype_from_name(weights); }
   KvDType kv() const { return kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16; }
 };
 
-// MODEL, --kv-dtype, --activations, --weights, --threads, --deterministic.
+// MODEL, --kv-dtype, --activations, --weights, --packed-cache, --threads, --deterministic.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 
 class OpenModel {

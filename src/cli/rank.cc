@@ -93,6 +93,8 @@ void add_rank(CLI::App& app, int& exit_code) {
   rank->add_option("--advertise", flags->advertise,
                    "HOST or HOST:PORT at which the other ranks reach this one; default: the address by which "
                    "it reaches the head, any free port");
+  rank->add_option("--packed-cache", flags->join.packed_cache,
+                   "Folder that keeps packed weights here; default: where the head has it");
   rank->add_option("--host-id", flags->join.host,
                    "What tells this host from others; default: boot id and network namespace");
   rank->add_option("--token-fd", flags->token_fd, "Descriptor to read the token from")->group("");

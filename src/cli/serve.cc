@@ -170,6 +170,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
       flags.model.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
   options.deterministic = flags.model.deterministic;
   options.weights = flags.model.weight_type();
+  options.packed_cache = flags.model.packed_cache;
   options.max_token_gap = flags.max_token_gap_ms / 1000;
   options.progress = [&line](std::string_view, double fraction) {
     line.show(static_cast<std::uint64_t>(fraction * 1000), 1000);

@@ -102,6 +102,12 @@ void MappedFile::will_need(std::size_t offset, std::size_t length) const {
     ::madvise(const_cast<std::byte*>(data_) + begin, std::min(offset + length, size_) - begin, MADV_WILLNEED);
 }
 
+void MappedFile::prefer_huge_pages() const {
+  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_HUGEPAGE);
+}
+
+void MappedFile::touch() const { ::futimens(fd_, nullptr); }
+
 Status MappedFile::read(std::size_t offset, std::span<std::byte> out, bool around_cache) const {
   std::size_t done = 0;
   if (around_cache && direct_fd_ >= 0) done = read_direct(direct_fd_, out, offset);

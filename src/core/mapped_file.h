@@ -37,6 +37,12 @@ class MappedFile {
   // Asks the system to read a range, now and beside whatever this thread does next.
   void will_need(std::size_t offset, std::size_t length) const;
 
+  // Asks for huge pages, for a file whose mapping is read again and again: where the page cache holds 2 MiB
+  // of it together, one entry of the page table serves them all.
+  void prefer_huge_pages() const;
+  // Makes the file's time of change now, where this process may: for who cleans up by it.
+  void touch() const;
+
   // Copies [offset, offset + out.size()) into memory without touching the mapping. Bytes come through the
   // page cache, or with `around_cache` straight from the disk where the file system can (O_DIRECT): then out
   // must lie at the same place in a page of 4096 bytes as `offset`, and the rest of its first and last page

@@ -39,7 +39,8 @@ struct EngineOptions {
   KvDType kv_dtype = KvDType::kBf16;
   kernels::Activations activations = kernels::Activations::kAuto;
   bool deterministic = false;
-  std::optional<DType> weights;  // model::LoadOptions::weights
+  std::optional<DType> weights;        // model::LoadOptions::weights
+  std::filesystem::path packed_cache;  // model::LoadOptions::packed_cache; ranks get it, too
   // Pages of the pool; 0: by kv_bytes; both 0: a share of free memory, at least one full context.
   std::int64_t kv_pages = 0;
   std::int64_t kv_bytes = 0;

@@ -82,6 +82,7 @@ RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
   settings.activations = options.activations;
   settings.strict = options.deterministic;
   settings.weights = options.weights;
+  settings.packed_cache = options.packed_cache;
   if (options.progress)
     settings.progress = [&options](double fraction) { options.progress("weights", fraction); };
   return settings;
@@ -95,6 +96,8 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
   assign.kv_dtype = options.kv_dtype == KvDType::kF32 ? "f32" : "bf16";
   assign.activations = options.activations == kernels::Activations::kF32 ? "f32" : "auto";
   assign.weights = options.weights ? dtype_name(*options.weights) : "";
+  if (!options.packed_cache.empty())
+    assign.packed_cache = std::filesystem::absolute(options.packed_cache, ignored).string();
   assign.strict = options.deterministic;
   assign.threads = settings.threads;
   assign.max_slots = max_slots;
@@ -142,6 +145,7 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
   struct Host {
     std::size_t page_bytes = 0;
     std::size_t available = 0;
+    std::size_t mapped_weights = 0;  // which the system counts as available
   };
   std::map<std::string, Host> by_name;
   std::size_t all_pages = 0;
@@ -151,6 +155,8 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
     host.page_bytes += page;
     // Of several answers of one host the last: it was given when most had loaded.
     host.available = rank == 0 ? available_memory() : others[rank].available;
+    host.mapped_weights +=
+        rank == 0 ? parts.model->mapped_weight_bytes() : std::size_t{others[rank].mapped_weights};
     all_pages += page;
   }
   PoolRequest request{options.kv_pages,       options.kv_bytes,      all_pages,
@@ -159,7 +165,7 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
   std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
   for (const auto& [name, host] : by_name) {
     request.page_bytes = host.page_bytes;
-    request.available = host.available;
+    request.available = host.available - std::min(host.available, host.mapped_weights);
     SHOAL_ASSIGN(pages, pool_pages(request));
     fewest = std::min(fewest, pages);
   }

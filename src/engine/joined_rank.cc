@@ -134,6 +134,7 @@ Expected<RankSettings> settings_of(const wire::Assign& assign, const JoinOptions
   settings.kv_dtype = assign.kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16;
   settings.activations =
       assign.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
+  settings.packed_cache = options.packed_cache.empty() ? assign.packed_cache : options.packed_cache;
   settings.strict = assign.strict;
   if (!assign.weights.empty()) {
     settings.weights = dtype_from_name(assign.weights);
@@ -264,6 +265,7 @@ class JoinedRank {
     loaded.isa = kernels::isa_name(parts_.context.isa);
     loaded.page_bytes = parts_.page_bytes(settings_.kv_dtype);
     loaded.available = available_memory();
+    loaded.mapped_weights = parts_.model->mapped_weight_bytes();
     loaded.threads = parts_.pool->size();
     SHOAL_ASSIGN(endpoint, listen());
     loaded.endpoint = std::move(endpoint);

@@ -27,6 +27,7 @@ struct JoinOptions {
   std::string build;         // the head's must be the same
   std::string host;          // comm::host_identity(), or what stands for it
   std::string model;         // instead of the path that the head names; empty: that
+  std::string packed_cache;  // instead of the folder that the head names; empty: that
   std::int32_t threads = 0;  // 0: as the head assigns
   // Where the other ranks call this one. No host: at the address that the head was reached from. Port 0: a
   // free one.

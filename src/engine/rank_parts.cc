@@ -26,6 +26,7 @@ Status RankParts::load_weights(const RankSettings& settings) {
   load.tp_split = settings.tp_split;
   load.context = context;
   load.weights = settings.weights;
+  load.packed_cache = settings.packed_cache;
   if (settings.progress) {
     load.progress = [&](std::uint64_t done, std::uint64_t total) {
       settings.progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1);

@@ -45,6 +45,7 @@ struct RankSettings {
   kernels::Activations activations = kernels::Activations::kAuto;
   bool strict = false;
   std::optional<DType> weights;
+  std::filesystem::path packed_cache;             // empty: none
   std::function<void(double fraction)> progress;  // of loading
 };
 

@@ -1,7 +1,8 @@
 // Matrix products with packed weights: y = x * W^T, the bulk of all work.
 //
 // Thread-safety: a PackedMatrix is immutable after packing; matmul() runs on its context's pool.
-// Ownership: a PackedMatrix owns its packed copy; the source bytes are not needed afterwards.
+// Ownership: a PackedMatrix owns its packed copy, or shares in what owns it; the source bytes are not needed
+//   afterwards.
 // Invariants:
 //   1. Sums run over the K segments given at packing: each segment's products are added in f32 from zero,
 //      then the segments in index order. Activation blocks of 32 start anew at each segment. Outside strict
@@ -73,6 +74,14 @@ class PackedMatrix {
   static Expected<PackedMatrix> pack(std::span<const WeightSource> stacked,
                                      std::span<const std::int64_t> segment_ends, const Context& context,
                                      WeightFeed* feed = nullptr);
+  // Of what packed_bytes() gave for the same sources and segments, read only; they start at a multiple of 64
+  // bytes. keeper: holds them. Fails with kCorrupt where there are not as many as packed_size().
+  static Expected<PackedMatrix> adopt(std::span<const WeightSource> stacked,
+                                      std::span<const std::int64_t> segment_ends,
+                                      std::span<const std::byte> packed, std::shared_ptr<const void> keeper);
+  // Bytes that the sources take packed. Fails as pack() where they cannot be.
+  static Expected<std::size_t> packed_size(std::span<const WeightSource> stacked,
+                                           std::span<const std::int64_t> segment_ends);
 
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix& operator=(PackedMatrix&&) noexcept;
@@ -81,7 +90,9 @@ class PackedMatrix {
   std::int64_t rows() const;     // N: outputs
   std::int64_t columns() const;  // K: inputs
   DType type() const;
-  std::size_t bytes() const;
+  std::size_t bytes() const { return packed_bytes().size(); }
+  // The same on every machine, for one value of kPackingVersion (pack_layout.h).
+  std::span<const std::byte> packed_bytes() const;
   // "q8 vnni decode, q8 amx prefill": for the start-up report.
   std::string kernel_names(const Context& context) const;
 

@@ -222,7 +222,7 @@ void pack_block(const Impl& m, std::span<const Row> rows, Isa isa, Byte* out) {
   }
 }
 
-// Packs blocks [first, last); row(r) is stacked row r.
+// Packs blocks [first, last); row_at(r) is stacked row r.
 template <typename RowAt>
 void pack_blocks(Impl& m, std::int64_t first, std::int64_t last, Isa isa, RowAt&& row_at) {
   Row rows[kBlockColumns];
@@ -232,7 +232,7 @@ void pack_blocks(Impl& m, std::int64_t first, std::int64_t last, Isa isa, RowAt&
     if (count <= 0) continue;
     for (std::int64_t c = 0; c < count; ++c) rows[c] = row_at(begin + c);
     pack_block(m, std::span(rows).first(static_cast<std::size_t>(count)), isa,
-               m.data.as<Byte>() + static_cast<std::size_t>(block) * m.block_bytes);
+               m.own.as<Byte>() + static_cast<std::size_t>(block) * m.block_bytes);
   }
 }
 
@@ -269,11 +269,9 @@ Status pack_from(WeightFeed& feed, Impl& m, std::span<const WeightSource> stacke
   }
 }
 
-}  // namespace
-
-Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
-                                          std::span<const std::int64_t> segment_ends, const Context& context,
-                                          WeightFeed* feed) {
+// Everything but the bytes.
+Expected<std::unique_ptr<Impl>> shape_of(std::span<const WeightSource> stacked,
+                                         std::span<const std::int64_t> segment_ends) {
   SHOAL_TRY(check_sources(stacked, segment_ends));
   auto impl = std::make_unique<Impl>();
   Impl& m = *impl;
@@ -282,9 +280,42 @@ Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
   for (const WeightSource& source : stacked) m.rows += source.rows;
   m.pairs = (m.rows + kPairColumns - 1) / kPairColumns;
   lay_out(m, segment_ends, stacked.front().first_column);
-  SHOAL_ASSIGN(data,
-               Buffer::allocate(m.block_bytes * 2 * static_cast<std::size_t>(m.pairs), "packed weights"));
-  m.data = std::move(data);
+  return impl;
+}
+
+std::size_t size_of(const Impl& m) { return m.block_bytes * 2 * static_cast<std::size_t>(m.pairs); }
+
+}  // namespace
+
+Expected<std::size_t> PackedMatrix::packed_size(std::span<const WeightSource> stacked,
+                                                std::span<const std::int64_t> segment_ends) {
+  SHOAL_ASSIGN(impl, shape_of(stacked, segment_ends));
+  return size_of(*impl);
+}
+
+Expected<PackedMatrix> PackedMatrix::adopt(std::span<const WeightSource> stacked,
+                                           std::span<const std::int64_t> segment_ends,
+                                           std::span<const std::byte> packed,
+                                           std::shared_ptr<const void> keeper) {
+  SHOAL_ASSIGN(impl, shape_of(stacked, segment_ends));
+  if (packed.size() != size_of(*impl)) {
+    return Status(ErrorCode::kCorrupt,
+                  fmt::format("a packed {} matrix of {} x {} has {} bytes, not {}", dtype_name(impl->type),
+                              impl->columns, impl->rows, size_of(*impl), packed.size()));
+  }
+  impl->data = packed;
+  impl->keeper = std::move(keeper);
+  return PackedMatrix(std::move(impl));
+}
+
+Expected<PackedMatrix> PackedMatrix::pack(std::span<const WeightSource> stacked,
+                                          std::span<const std::int64_t> segment_ends, const Context& context,
+                                          WeightFeed* feed) {
+  SHOAL_ASSIGN(impl, shape_of(stacked, segment_ends));
+  Impl& m = *impl;
+  SHOAL_ASSIGN(own, Buffer::allocate(size_of(m), "packed weights"));
+  m.own = std::move(own);
+  m.data = {m.own.data(), m.own.size()};
 
   // Who writes a page first places it. From memory each thread packs what it will read later; pieces of a
   // feed go to whichever thread is free, so that one that waits for a page holds up no other.
@@ -319,6 +350,6 @@ PackedMatrix::~PackedMatrix() = default;
 std::int64_t PackedMatrix::rows() const { return impl_->rows; }
 std::int64_t PackedMatrix::columns() const { return impl_->columns; }
 DType PackedMatrix::type() const { return impl_->type; }
-std::size_t PackedMatrix::bytes() const { return impl_->data.size(); }
+std::span<const std::byte> PackedMatrix::packed_bytes() const { return impl_->data; }
 
 }  // namespace shoal::kernels

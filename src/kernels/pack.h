@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/matmul.h"
@@ -52,7 +54,9 @@ struct PackedMatrix::Impl {
   // Offsets in a block of each step and of its run's header.
   std::vector<std::uint32_t> step_at;
   std::vector<std::uint32_t> header_at;
-  Buffer data;
+  std::span<const std::byte> data;
+  Buffer own;                          // empty where something else holds them
+  std::shared_ptr<const void> keeper;  // null where own does
 };
 
 // The pairs of blocks that thread `thread` of `threads` packs and later multiplies.

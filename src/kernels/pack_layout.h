@@ -26,6 +26,9 @@
 
 namespace shoal::kernels {
 
+// Grows with every change of what packed bytes mean: copies on disk are of one version.
+inline constexpr std::uint32_t kPackingVersion = 1;
+
 inline constexpr std::int64_t kBlockColumns = 16;
 inline constexpr std::int64_t kPairColumns = 2 * kBlockColumns;
 inline constexpr std::int64_t kStepInputs = 32;

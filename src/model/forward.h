@@ -72,6 +72,9 @@ struct LoadOptions {
   // where their rows are whole blocks of it; rows of the embedding table are read as they are. Absent: as in
   // the files.
   std::optional<DType> weights;
+  // A folder that keeps packed matrices for later loads and other ranks (parallel/matrix_supply.h); empty:
+  // none.
+  std::filesystem::path packed_cache;
   // Called with done and total bytes of weights while packing.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -91,6 +94,8 @@ class Model {
   const std::vector<KvGroup>& kv_groups() const;
   KvLayout pool_layout(KvGroupId group, KvDType dtype) const;
   std::size_t weight_bytes() const;
+  // Of weight_bytes(), what lies in the page cache, mapped from a packed cache: the system calls that free.
+  std::size_t mapped_weight_bytes() const;
   // Which kernel serves each kind of layer, one line each, for the start-up report.
   std::vector<std::string> kernel_report() const;
 

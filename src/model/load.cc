@@ -180,8 +180,14 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
   WeightLoader loader(checkpoint, options.weights, options.context, options.progress);
   const auto load_all = [&] { return load_weights(loader, description, shards, stage, vocabulary); };
   SHOAL_TRY(load_all().status());  // what is needed, in order
-  SHOAL_TRY(loader.start());
+  std::optional<parallel::PackedCache> cache;
+  if (!options.packed_cache.empty()) cache = {options.packed_cache, description.fingerprint};
+  SHOAL_TRY(loader.start(cache));
   SHOAL_ASSIGN(weights, load_all());
+  if (loader.finish()) {
+    SHOAL_ASSIGN(written, load_all());
+    weights = std::move(written);
+  }
 
   const formats::ModelTensor* embedding = checkpoint.tensor("token_embd.weight");
   if (embedding == nullptr || !kernels::can_dequantise(embedding->type)) {
@@ -210,7 +216,8 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              {},
                                              std::move(vocabulary_ends),
                                              std::move(stage_layers),
-                                             std::move(costs)});
+                                             std::move(costs),
+                                             loader.mapped()});
   impl->embedding = impl->checkpoint.tensor("token_embd.weight");
   impl->stage = stage;
   impl->vocabulary = vocabulary;
@@ -244,6 +251,8 @@ std::size_t Model::weight_bytes() const {
   for (const Layer& layer : impl_->layers) total += layer.attention.bytes() + layer.feed_forward.bytes();
   return total;
 }
+
+std::size_t Model::mapped_weight_bytes() const { return impl_->weights_mapped ? weight_bytes() : 0; }
 
 std::vector<std::string> Model::kernel_report() const {
   std::vector<std::string> lines;

@@ -54,6 +54,7 @@ struct Model::Impl {
   std::vector<std::int64_t> vocabulary_ends;
   std::vector<std::int32_t> stage_layers;
   ModelCosts decode_costs;
+  bool weights_mapped = false;  // from a packed cache
 
   bool first_stage() const { return stage.begin == 0; }
   bool last_stage() const { return stage.end == static_cast<std::int32_t>(description.layers.size()); }

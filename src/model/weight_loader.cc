@@ -33,14 +33,16 @@ WeightLoader::WeightLoader(const formats::Checkpoint& checkpoint, std::optional<
       weights_(weights),
       context_(context),
       progress_(std::move(progress)),
-      stream_(checkpoint.mappings()) {}
+      supply_(checkpoint.mappings(), context) {}
 
-Status WeightLoader::start() {
-  started_ = true;
+Status WeightLoader::start(const std::optional<parallel::PackedCache>& cache) {
   // Files that with their packed copy would take over half of what is free would push everything else, and in
   // the end themselves, out of the page cache. Smaller ones stay in it for the next start.
-  return stream_.start(total_ + packed_bytes_ > available_memory() / 2);
+  const bool around_cache = total_ + supply_.packed_bytes() > available_memory() / 2;
+  return supply_.start(cache, around_cache, progress_);
 }
+
+bool WeightLoader::finish() { return supply_.finish(); }
 
 Expected<const formats::ModelTensor*> WeightLoader::find(const std::string& tensor) {
   const formats::ModelTensor* found = checkpoint_.tensor(tensor);
@@ -57,19 +59,14 @@ Status WeightLoader::failed(const std::string& tensor, const std::string& reason
 }
 
 void WeightLoader::done_with(const formats::ModelTensor& tensor, std::uint64_t bytes) {
-  if (!started_) {
+  if (!supply_.started()) {
     total_ += bytes;
     return;
   }
   checkpoint_.drop(tensor);
   done_ += bytes;
-  if (progress_) progress_(done_, total_);
-}
-
-void WeightLoader::note(std::span<const kernels::WeightSource> sources) {
-  if (started_) return;
-  for (const auto& source : sources)
-    packed_bytes_ += static_cast<std::uint64_t>(source.rows * row_bytes(source.target(), source.columns));
+  // Of a packed file, checking it was the work.
+  if (progress_ && !supply_.mapped()) progress_(done_, total_);
 }
 
 Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_list<Rows> parts) {
@@ -82,8 +79,7 @@ Expected<parallel::PackedLinear> WeightLoader::column_parallel(std::initializer_
     sources.back().pack_as = packed_as(*tensor, weights_);
   }
   const std::int64_t whole[] = {sources.front().columns};
-  note(sources);
-  auto packed = parallel::PackedLinear::pack(sources, whole, context_, &stream_);
+  auto packed = parallel::PackedLinear::pack(sources, whole, context_, &supply_);
   if (!packed) return failed(parts.begin()->tensor, packed.error().message());
   for (std::size_t i = 0; i < tensors.size(); ++i)
     done_with(*tensors[i], source_bytes(std::span(sources).subspan(i, 1)));
@@ -111,8 +107,7 @@ Expected<parallel::RowParallel> WeightLoader::row_parallel(const std::string& te
     source->pack_as = packed_as(*found, weights_);
     sources.push_back(*std::move(source));
   }
-  note(sources);
-  auto linear = parallel::RowParallel::pack(sources, segment_ends, segment_counts, context_, &stream_);
+  auto linear = parallel::RowParallel::pack(sources, segment_ends, segment_counts, context_, &supply_);
   if (!linear) return failed(tensor, linear.error().message());
   done_with(*found, source_bytes(sources));
   return linear;
@@ -124,7 +119,7 @@ Expected<std::vector<float>> WeightLoader::vector(const std::string& tensor) {
     return failed(tensor, fmt::format("{} cannot be read", dtype_name(found->type)));
   }
   std::vector<float> values(static_cast<std::size_t>(found->elements()));
-  if (started_) {
+  if (supply_.started()) {
     kernels::dequantise_row(found->type, found->bytes.data(), found->elements(), values.data());
   } else {
     // Read through the mapping: asked for now, it need not wait behind megabytes of matrices later.

@@ -2,10 +2,11 @@
 //
 // Everything is asked for twice in the same order. Before start() the answers have the right sizes and no
 // values: the loader notes what a rank needs of which file. After it the files are read in that order, ahead
-// of the packer, whatever the layout.
+// of the packer, whatever the layout; or the matrices are there in a packed cache. Where finish() says so, a
+// third time gives those that have been written to it meanwhile, in place of those that were packed.
 //
 // Thread-safety: none; packing runs on the context's pool.
-// Ownership: borrows the checkpoint; what it returns owns its memory.
+// Ownership: borrows the checkpoint; what it returns owns its memory, or its share of a packed file.
 // Errors: one sentence with file, tensor and reason. Names and shapes have been checked before
 //   (formats::check_model_tensors); a tensor that is missing all the same is an error, not a crash.
 
@@ -23,10 +24,10 @@
 #include "formats/checkpoint.h"
 #include "kernels/context.h"
 #include "layout/stages.h"
+#include "parallel/matrix_supply.h"
 #include "parallel/packed_linear.h"
 #include "parallel/row_parallel.h"
 #include "parallel/shard.h"
-#include "parallel/weight_stream.h"
 
 namespace shoal::model {
 
@@ -42,7 +43,11 @@ class WeightLoader {
                const kernels::Context& context, Progress progress);
 
   // Begins to read. Fails with kExhausted.
-  Status start();
+  Status start(const std::optional<parallel::PackedCache>& cache);
+  // After the last answer. True where all is to be asked for once more.
+  bool finish();
+  // Whether the matrices lie in a mapped file.
+  bool mapped() const { return supply_.mapped(); }
 
   struct Rows {
     std::string tensor;
@@ -64,17 +69,13 @@ class WeightLoader {
   Expected<const formats::ModelTensor*> find(const std::string& tensor);
   Status failed(const std::string& tensor, const std::string& reason) const;
   void done_with(const formats::ModelTensor& tensor, std::uint64_t bytes);
-  // Before start(): adds to what will be packed.
-  void note(std::span<const kernels::WeightSource> sources);
 
   const formats::Checkpoint& checkpoint_;
   std::optional<DType> weights_;
   kernels::Context context_;
   Progress progress_;
-  parallel::WeightStream stream_;
-  bool started_ = false;
-  std::uint64_t packed_bytes_ = 0;  // of all matrices
-  std::uint64_t done_ = 0;          // bytes of files
+  parallel::MatrixSupply supply_;
+  std::uint64_t done_ = 0;  // bytes of files
   std::uint64_t total_ = 0;
 };
 

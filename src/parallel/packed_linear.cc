@@ -32,15 +32,15 @@ PackedLinear::PackedLinear(std::span<const kernels::WeightSource> parts) {
 
 Expected<PackedLinear> PackedLinear::pack(std::span<const kernels::WeightSource> parts,
                                           std::span<const std::int64_t> segment_ends,
-                                          const kernels::Context& context, WeightStream* stream) {
+                                          const kernels::Context& context, MatrixSupply* supply) {
   PackedLinear linear(parts);
-  if (stream != nullptr && !stream->started()) {
-    for (const Sources stacked : matrices_of(parts)) stream->expect(stacked);
+  if (supply != nullptr && !supply->started()) {
+    for (const Sources stacked : matrices_of(parts)) SHOAL_TRY(supply->expect(stacked, segment_ends));
     return linear;
   }
   for (const Sources stacked : matrices_of(parts)) {
-    kernels::WeightFeed* feed = stream == nullptr ? nullptr : stream->feed(stacked);
-    SHOAL_ASSIGN(matrix, kernels::PackedMatrix::pack(stacked, segment_ends, context, feed));
+    SHOAL_ASSIGN(matrix, supply != nullptr ? supply->take(stacked, segment_ends)
+                                           : kernels::PackedMatrix::pack(stacked, segment_ends, context));
     linear.matrices_.push_back(std::move(matrix));
   }
   return linear;

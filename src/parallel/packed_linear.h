@@ -1,7 +1,8 @@
 // One linear layer, or several that read the same input, packed for this rank: q, k, v; gate, up.
 //
 // Thread-safety: immutable after packing; apply() belongs to the executor thread of its context.
-// Ownership: owns the packed weights; the file's bytes are not needed afterwards.
+// Ownership: owns the packed weights, or its share of a packed file; the model's bytes are not needed
+//   afterwards.
 // Invariants: the parts lie side by side in every row of y, in the order in which they were given, whatever
 //   their types. Neighbours of one type are one matrix; the rest are further targets of the same product, so
 //   the input is rounded once.
@@ -15,7 +16,7 @@
 
 #include "core/expected.h"
 #include "kernels/matmul.h"
-#include "parallel/weight_stream.h"
+#include "parallel/matrix_supply.h"
 #include "tensor/matrix.h"
 
 namespace shoal::parallel {
@@ -23,11 +24,11 @@ namespace shoal::parallel {
 class PackedLinear {
  public:
   // segment_ends: as kernels::PackedMatrix::pack. At least one part; all have the same columns.
-  // stream: brings the bytes; null: they lie in memory. Before it has started it is only told of them, and
-  // the result has a width and no weights.
+  // supply: where the matrices come from; null: they are packed from memory. Before it has started it is only
+  // told of them, and the result has a width and no weights.
   static Expected<PackedLinear> pack(std::span<const kernels::WeightSource> parts,
                                      std::span<const std::int64_t> segment_ends,
-                                     const kernels::Context& context, WeightStream* stream = nullptr);
+                                     const kernels::Context& context, MatrixSupply* supply = nullptr);
 
   // Columns of y: the rows of all parts.
   std::int64_t width() const { return ends_.back(); }

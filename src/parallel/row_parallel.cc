@@ -14,7 +14,7 @@ constexpr std::int64_t kPartBytes = std::int64_t{4} << 20;
 Expected<RowParallel> RowParallel::pack(std::span<const kernels::WeightSource> parts,
                                         std::span<const std::int64_t> segment_ends,
                                         std::vector<std::int32_t> segment_counts,
-                                        const kernels::Context& context, WeightStream* stream) {
+                                        const kernels::Context& context, MatrixSupply* supply) {
   RowParallel layer({segment_ends.begin(), segment_ends.end()}, std::move(segment_counts));
   layer.apart_ = apart(layer.segment_counts_, context);
   for (const kernels::WeightSource& part : parts) {
@@ -22,7 +22,7 @@ Expected<RowParallel> RowParallel::pack(std::span<const kernels::WeightSource> p
     SHOAL_ASSIGN(linear,
                  PackedLinear::pack(std::span(&part, 1),
                                     layer.apart_ ? std::span<const std::int64_t>(whole) : segment_ends,
-                                    context, stream));
+                                    context, supply));
     layer.linears_.push_back(std::move(linear));
   }
   return layer;

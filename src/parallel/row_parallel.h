@@ -25,12 +25,12 @@ namespace shoal::parallel {
 class RowParallel {
  public:
   // parts: this rank's columns, whole, or (where summed apart) one source for each segment. segment_ends:
-  // of the columns, counted from the first. segment_counts: of every rank of the group. stream: as
+  // of the columns, counted from the first. segment_counts: of every rank of the group. supply: as
   // PackedLinear::pack.
   static Expected<RowParallel> pack(std::span<const kernels::WeightSource> parts,
                                     std::span<const std::int64_t> segment_ends,
                                     std::vector<std::int32_t> segment_counts, const kernels::Context& context,
-                                    WeightStream* stream = nullptr);
+                                    MatrixSupply* supply = nullptr);
   // Whether pack() wants one source for each segment.
   static bool apart(std::span<const std::int32_t> segment_counts, const kernels::Context& context) {
     return context.strict && segment_counts.size() > 1;

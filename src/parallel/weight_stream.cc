@@ -32,6 +32,12 @@ const MappedFile* WeightStream::file_of(const kernels::WeightSource& source) con
   return file == files_.end() ? nullptr : *file;
 }
 
+std::pair<std::int64_t, std::int64_t> WeightStream::place_of(const kernels::WeightSource& source) const {
+  const MappedFile* file = file_of(source);
+  if (file == nullptr) return {-1, 0};
+  return {std::find(files_.begin(), files_.end(), file) - files_.begin(), source.data - file->bytes().data()};
+}
+
 void WeightStream::will_need(const kernels::WeightSource& source) const {
   if (const MappedFile* file = file_of(source)) {
     file->will_need(static_cast<std::size_t>(source.data - file->bytes().data()),

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/expected.h"
@@ -29,6 +30,8 @@ class WeightStream final : private kernels::WeightFeed {
 
   // The sources of the next matrix.
   void expect(std::span<const kernels::WeightSource> stacked);
+  // Number of the file that holds a source, and where in it; -1 and 0 where none does.
+  std::pair<std::int64_t, std::int64_t> place_of(const kernels::WeightSource& source) const;
   // Bytes announced that are in files, whether or not they can be fed.
   std::uint64_t bytes() const { return bytes_; }
   // around_cache: see formats::ReadAhead.

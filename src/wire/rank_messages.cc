@@ -12,7 +12,8 @@ constexpr auto kJoin = [](auto& io, auto& join) {
 constexpr auto kAssign = [](auto& io, auto& assign) {
   auto& degrees = assign.degrees;
   fields(io, assign.rank, degrees.tp, degrees.pp, degrees.cp, degrees.dp, degrees.ep, assign.epoch);
-  fields(io, assign.model, assign.kv_dtype, assign.activations, assign.weights, assign.strict);
+  fields(io, assign.model, assign.kv_dtype, assign.activations, assign.weights, assign.packed_cache,
+         assign.strict);
   fields(io, assign.threads, assign.max_slots, assign.spin, assign.stage_layers);
   fields(io, assign.tp_split, assign.balance);
   fields(io, assign.network, assign.listen);
@@ -21,7 +22,8 @@ constexpr auto kAssign = [](auto& io, auto& assign) {
 constexpr auto kLoaded = [](auto& io, auto& loaded) {
   fields(io, loaded.epoch, loaded.fingerprint);
   strings(io, loaded.kv_ids);
-  fields(io, loaded.isa, loaded.page_bytes, loaded.available, loaded.threads, loaded.endpoint);
+  fields(io, loaded.isa, loaded.page_bytes, loaded.available, loaded.mapped_weights, loaded.threads,
+         loaded.endpoint);
 };
 
 constexpr auto kStart = [](auto& io, auto& start) {

@@ -53,9 +53,10 @@ struct Assign {
   Degrees degrees;
   Epoch epoch;
   std::string model;
-  std::string kv_dtype;     // "bf16", "f32"
-  std::string activations;  // "auto", "f32"
-  std::string weights;      // "" as in the files, else a type's name
+  std::string kv_dtype;      // "bf16", "f32"
+  std::string activations;   // "auto", "f32"
+  std::string weights;       // "" as in the files, else a type's name
+  std::string packed_cache;  // a folder on the rank's host; "": none
   bool strict = false;
   std::int32_t threads = 0;  // 0: those it has
   std::int32_t max_slots = 0;
@@ -74,6 +75,8 @@ struct Loaded {
   std::string isa;
   std::uint64_t page_bytes = 0;  // of one page in every group
   std::uint64_t available = 0;   // bytes
+  // Of what the system counts as available: this rank's weights, mapped from a packed cache.
+  std::uint64_t mapped_weights = 0;
   std::int32_t threads = 0;
   // Where its carrier listens, HOST:PORT; no host: at the head's. Empty: nowhere.
   std::string endpoint;

@@ -64,6 +64,7 @@ struct RigOptions {
   bool strict = true;
   kernels::Activations activations = kernels::Activations::kAuto;
   KvDType kv = KvDType::kBf16;
+  std::filesystem::path packed_cache = {};
 };
 
 inline std::vector<TokenId> arbitrary_tokens(int count, int seed, std::int64_t vocabulary) {
@@ -86,6 +87,7 @@ class Rig {
     load.context.isa = *kernels::chosen_isa();
     load.context.activations = options.activations;
     load.context.strict = options.strict;
+    load.packed_cache = options.packed_cache;
     auto loaded = Model::load(file, load);
     if (!loaded) {
       ADD_FAILURE() << loaded.error().message();

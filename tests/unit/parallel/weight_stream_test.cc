@@ -63,7 +63,8 @@ class WeightStreamTest : public ::testing::Test {
         ASSERT_TRUE(streamed.ok()) << streamed.error().message();
         ASSERT_TRUE(mapped.ok());
         ASSERT_EQ(streamed->bytes(), mapped->bytes());
-        EXPECT_EQ(std::memcmp(streamed->impl().data.data(), mapped->impl().data.data(), mapped->bytes()), 0)
+        EXPECT_EQ(
+            std::memcmp(streamed->packed_bytes().data(), mapped->packed_bytes().data(), mapped->bytes()), 0)
             << i;
       }
     }

@@ -95,19 +95,21 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(join_back->rank, 2);
   EXPECT_EQ(join_back->pid, 77);
 
-  const Assign assign{3,        {.tp = 2, .pp = 2},
-                      Epoch(9), "m.gguf",
-                      "bf16",   "auto",
-                      "q8_0",   true,
-                      4,        128,
-                      true,     {10, 6},
-                      {3, 1},   "decode",
-                      true,     "10.0.0.1"};
+  const Assign assign{3,         {.tp = 2, .pp = 2},
+                      Epoch(9),  "m.gguf",
+                      "bf16",    "auto",
+                      "q8_0",    "/c",
+                      true,      4,
+                      128,       true,
+                      {10, 6},   {3, 1},
+                      "decode",  true,
+                      "10.0.0.1"};
   const auto assign_back = decode_assign(encode(assign));
   ASSERT_TRUE(assign_back.ok());
   EXPECT_EQ(assign_back->degrees.pp, 2);
   EXPECT_EQ(assign_back->epoch, Epoch(9));
   EXPECT_EQ(assign_back->weights, "q8_0");
+  EXPECT_EQ(assign_back->packed_cache, "/c");
   EXPECT_TRUE(assign_back->strict);
   EXPECT_TRUE(assign_back->network);
   EXPECT_EQ(assign_back->listen, "10.0.0.1");
@@ -116,11 +118,12 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(assign_back->balance, "decode");
 
   const auto loaded = decode_loaded(
-      encode(Loaded{Epoch(3), "f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 2, "10.0.0.1:7"}));
+      encode(Loaded{Epoch(3), "f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 7, 2, "10.0.0.1:7"}));
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->epoch, Epoch(3));
   EXPECT_EQ(loaded->endpoint, "10.0.0.1:7");
   EXPECT_EQ(loaded->kv_ids, (std::vector<std::string>{"v1/bf16/h3x64"}));
+  EXPECT_EQ(loaded->mapped_weights, 7U);
   const auto start =
       decode_start(encode(Start{99, 2, "shoal-1", 1 << 20, {"a", "a"}, {":5", "b:6"}, PlanNumber(8)}));
   ASSERT_TRUE(start.ok());
@@ -147,7 +150,7 @@ TEST(RankMessages, DamagedOnesAreErrors) {
   expect_robust(encode(Failed{Epoch(2), "no"}), [](auto bytes) { return decode_failed(bytes); });
   expect_robust(encode(Traffic{{{1}, {2}}}), [](auto bytes) { return decode_traffic(bytes); });
   expect_robust(encode_epoch(Epoch(2)), [](auto bytes) { return decode_epoch(bytes); });
-  expect_robust(encode(Loaded{Epoch(1), "f", {"a", "b"}, "amx", 1, 2, 3, "h:1"}),
+  expect_robust(encode(Loaded{Epoch(1), "f", {"a", "b"}, "amx", 1, 2, 3, 4, "h:1"}),
                 [](auto bytes) { return decode_loaded(bytes); });
   expect_robust(encode(Start{1, 1, "m", 1, {"h"}, {"e"}, PlanNumber(1)}),
                 [](auto bytes) { return decode_start(bytes); });
