@@ -95,8 +95,8 @@ def serving():
 
 
 def cluster():
-    """Ranks on hosts of their own (network namespaces); says `skipped` where there can be none."""
-    return pytest("tests/cluster")
+    """Ranks on hosts of their own (network namespaces; says `skipped` where there can be none), and harmed on purpose."""
+    return run(["scripts/build", "faults", "shoal"]) and pytest("tests/cluster")
 
 
 def full_cluster():

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kSlice{50};
 
 Expected<Socket> call(std::int32_t from, std::int32_t to, const Endpoint& endpoint,
                       const wire::ClusterToken& token, Epoch epoch, TimePoint deadline) {
-  SHOAL_ASSIGN(socket, connect_to(endpoint, deadline));
+  SHOAL_ASSIGN(socket, connect_to(endpoint, std::min(deadline, now() + kOpeningTime)));
   SHOAL_TRY(open_as_caller(socket, token, wire::LinkPurpose::kCarrier, deadline));
   wire::ByteWriter attach;
   attach.put(epoch.value);

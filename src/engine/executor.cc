@@ -309,6 +309,7 @@ Status Executor::Impl::start_ranks(const EngineOptions& options, std::int32_t ma
   ranks_options.launcher = options.launcher;
   ranks_options.result = [this](StepResult result) { answer(std::move(result)); };
   ranks_options.lost = [this](const Status& status) { lose(status); };
+  ranks_options.in_vain = [this](const Status& status) { interrupt.trip(status.message()); };
   SHOAL_ASSIGN(started, WorkerRanks::start(std::move(ranks_options)));
   ranks = std::move(started);
   epoch = Epoch(1);
@@ -355,8 +356,14 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
   meeting.endpoints.resize(start.hosts.size());
   SHOAL_TRY(ranks->send_start(start));
   if (faults) faults->pass(comm::FaultPoint::kStart, 0);
-  SHOAL_ASSIGN(connection, connect_ranks(meeting, ranks->token(), listener ? &*listener : nullptr,
-                                         *parts.pool, interrupt, now() + kMeetingTime));
+  auto connected = connect_ranks(meeting, ranks->token(), listener ? &*listener : nullptr, *parts.pool,
+                                 interrupt, now() + kMeetingTime);
+  if (!connected.ok()) {
+    // Where a rank has failed meanwhile, that says why.
+    const Status why = ranks->status();
+    return why.ok() ? connected.error() : why;
+  }
+  RankConnection connection = *std::move(connected);
   log(LogLevel::kInfo, "ranks.connected", "epoch={} carrier=\"{}\"", epoch.value, connection.carrier->name());
   if (faults) faults->pass(comm::FaultPoint::kReady, 0);
   parts.connect(meeting, std::move(connection), faults);

@@ -39,6 +39,10 @@ class Interrupt {
     if (reason_.empty()) reason_ = reason.empty() ? "interrupted" : reason;
     act();
   }
+  bool tripped() {
+    const std::lock_guard lock(mutex_);
+    return !reason_.empty();
+  }
   void clear() {
     const std::lock_guard lock(mutex_);
     reason_.clear();

@@ -13,6 +13,8 @@
 namespace shoal::engine {
 namespace {
 
+// Between two looks at whether it is still worth waiting.
+constexpr std::chrono::milliseconds kSlice{200};
 constexpr std::uint64_t kLeastRing = std::uint64_t{1} << 20;
 // For a step's rows before they are summed: 1,088 rows of 30,000 values. Sparse, and a larger step's rows are
 // summed elsewhere.
@@ -50,8 +52,19 @@ comm::ShmLayout shm_layout_for(const RankMeeting& meeting) {
   return shm;
 }
 
+// The lowest rank may be late, or never come.
+Expected<std::shared_ptr<comm::ShmSegment>> attach(const std::string& name, const comm::ShmLayout& layout,
+                                                   Interrupt& interrupt, TimePoint deadline) {
+  for (;;) {
+    auto segment = comm::attach_segment(name, layout, std::min(deadline, now() + kSlice));
+    if (segment.ok() || segment.error().code() != ErrorCode::kUnavailable || interrupt.tripped() ||
+        now() >= deadline)
+      return segment;
+  }
+}
+
 Expected<RankConnection> share_memory(const RankMeeting& meeting, const comm::ShmLayout& layout,
-                                      ThreadPool& pool, TimePoint deadline) {
+                                      ThreadPool& pool, Interrupt& interrupt, TimePoint deadline) {
   RankConnection connection;
   const std::int32_t lowest = lowest_rank_here(meeting);
   const std::string name = fmt::format("{}-{}", meeting.name, lowest);
@@ -62,7 +75,7 @@ Expected<RankConnection> share_memory(const RankMeeting& meeting, const comm::Sh
     SHOAL_ASSIGN(host, comm::ShmHost::open(segment, name));
     connection.host = std::move(host);
   } else {
-    SHOAL_ASSIGN(attached, comm::attach_segment(name, layout, deadline));
+    SHOAL_ASSIGN(attached, attach(name, layout, interrupt, deadline));
     segment = std::move(attached);
   }
   comm::ShmCarrier::Options options;
@@ -105,7 +118,7 @@ Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::C
                                        TimePoint deadline) {
   const comm::ShmLayout layout = shm_layout_for(meeting);
   if (meeting.one_host()) {
-    SHOAL_ASSIGN(connection, share_memory(meeting, layout, pool, deadline));
+    SHOAL_ASSIGN(connection, share_memory(meeting, layout, pool, interrupt, deadline));
     interrupt.watch(*connection.carrier);
     return std::move(connection);
   }
@@ -121,7 +134,7 @@ Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::C
   RankConnection connection;
   connection.carrier = std::make_unique<comm::TcpCarrier>(meeting.rank, *std::move(sockets), options);
   if (!layout.groups.empty()) {
-    SHOAL_ASSIGN(shared, share_memory(meeting, layout, pool, deadline));
+    SHOAL_ASSIGN(shared, share_memory(meeting, layout, pool, interrupt, deadline));
     connection.host = std::move(shared.host);
     connection.carrier =
         std::make_unique<comm::MixedCarrier>(std::move(connection.carrier), std::move(shared.carrier));

@@ -78,8 +78,26 @@ WorkerRanks::~WorkerRanks() {
   links.clear();
 }
 
-Status WorkerRanks::begin_epoch(Epoch epoch) {
+// Places are free once nothing can be reported of who had them.
+void WorkerRanks::take_down_lost() {
   std::vector<std::unique_ptr<comm::PulsedLink>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Member& member : members_) {
+      if (member.state == State::kLost) gone.push_back(std::move(member.link));
+    }
+  }
+  gone.clear();
+  const std::lock_guard lock(mutex_);
+  for (Member& member : members_) {
+    if (member.state != State::kLost || member.link != nullptr) continue;
+    add(member.earlier, std::exchange(member.traffic, {}));
+    member.state = State::kAbsent;
+  }
+}
+
+Status WorkerRanks::begin_epoch(Epoch epoch) {
+  take_down_lost();
   std::vector<comm::PulsedLink*> here;
   std::vector<std::int32_t> to_launch;
   {
@@ -88,15 +106,12 @@ Status WorkerRanks::begin_epoch(Epoch epoch) {
     epoch_ = epoch;
     failed_ = {};
     serving_ = false;
+    join_deadline_ = now() + options_.joining.time;
     for (std::size_t rank = 1; rank < members_.size(); ++rank) {
       Member& member = members_[rank];
       if (member.state == State::kLost) {
-        gone.push_back(std::move(member.link));
-        add(member.earlier, member.traffic);
-        member.traffic = {};
-        member.state = State::kAbsent;
-      }
-      if (member.link != nullptr) {
+        failed_ = Status(ErrorCode::kUnavailable, fmt::format("{} was lost", member.name));
+      } else if (member.link != nullptr) {
         member.state = State::kLoading;
         here.push_back(member.link.get());
       } else if (member.state == State::kAbsent && launched(rank)) {
@@ -104,7 +119,6 @@ Status WorkerRanks::begin_epoch(Epoch epoch) {
       }
     }
   }
-  gone.clear();
   changed_.notify_all();
   // What cannot be sent is reported by the link's own end. Links go only here and in the destructor.
   for (comm::PulsedLink* link : here) (void)link->send(MessageType::kReset, wire::encode_epoch(epoch));
@@ -294,7 +308,7 @@ Status WorkerRanks::frame_taken(std::int32_t rank, const comm::ControlFrame& fra
 }
 
 void WorkerRanks::fail(std::int32_t rank, const Status& status) {
-  std::function<void(Status)> report;
+  std::function<void(Status)> report = options_.in_vain;
   Status failure;
   {
     const std::lock_guard lock(mutex_);
@@ -380,13 +394,15 @@ Status WorkerRanks::await_all(State state) {
   for (;;) {
     if (cancelled_) return {ErrorCode::kCancelled, "the worker is being stopped"};
     if (!failed_.ok()) return failed_;
-    bool all = true, anyone_absent = false;
+    bool all = true, anyone_absent = false, own_absent = false;
     for (std::size_t rank = 1; rank < members_.size(); ++rank) {
       all &= members_[rank].state >= state && members_[rank].state != State::kLost;
       anyone_absent |= members_[rank].state == State::kAbsent;
+      own_absent |= members_[rank].state == State::kAbsent && launched(rank);
     }
     if (all) return {};
-    if (anyone_absent && first_epoch_ && now() >= join_deadline_) return {ErrorCode::kDeadline, absent()};
+    if ((first_epoch_ ? anyone_absent : own_absent) && now() >= join_deadline_)
+      return {ErrorCode::kDeadline, absent()};
     if (now() >= deadline)
       return {ErrorCode::kDeadline,
               fmt::format("the ranks did not become ready within {} s", kStartTime.count())};

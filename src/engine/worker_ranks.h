@@ -57,6 +57,8 @@ class WorkerRanks {
     std::shared_ptr<RankLauncher> launcher;
     std::function<void(StepResult)> result;
     std::function<void(Status)> lost;
+    // The epoch that is being begun has failed: whatever is waited for meanwhile is in vain. As `lost`.
+    std::function<void(const Status&)> in_vain;
   };
 
   static Expected<std::unique_ptr<WorkerRanks>> start(Options options);
@@ -105,6 +107,7 @@ class WorkerRanks {
   };
 
   WorkerRanks(Options options, comm::Listener listener, std::shared_ptr<const wire::ClusterToken> token);
+  void take_down_lost();
   void accept();
   void admit(comm::Socket socket);
   Expected<std::int32_t> seat(const wire::Join& join);
@@ -123,9 +126,9 @@ class WorkerRanks {
   Options options_;
   comm::Listener listener_;
   std::shared_ptr<const wire::ClusterToken> token_;
-  comm::Endpoint here_;  // where this host's ranks join
-  TimePoint join_deadline_;
-  comm::Ledger ledger_;  // of the control connections; charged by the engine thread
+  comm::Endpoint here_;      // where this host's ranks join
+  TimePoint join_deadline_;  // of ranks that are started here, in each epoch; of all in the first
+  comm::Ledger ledger_;      // of the control connections; charged by the engine thread
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -129,7 +129,7 @@ def test_ranks_end_when_their_head_is_killed(small_model):
 @pytest.mark.parametrize("flags, sentence", [
     (("--tp", 9), "tp 9: the attention output can be cut into 8 parts only; the nearest degree is tp 8"),
     (("--pp", 6), "pp 6: the model has 5 layers, and every stage needs one; the nearest degree is pp 5"),
-    (("--pp", 2, "--layers", "1,1"), "--layers 1,1 does not deal the model's 5 layers to 2 stages; 3,2 would"),
+    (("--pp", 2, "--layers", "1,1"), "--layers 1,1 does not deal the model's 5 layers to 2 stages; 2,3 would"),
 ])
 def test_impossible_layouts_are_one_sentence_at_start(small_model, flags, sentence):
     done = subprocess.run([BINARY, "serve", small_model, "--port", "0", "--log-level", "error", *map(str, flags)],
