@@ -17,6 +17,7 @@
 #include "cli/bench_machine.h"
 #include "cli/bench_serve.h"
 #include "cli/bench_tokenizer.h"
+#include "cli/bench_traffic.h"
 #include "cli/chat.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
@@ -53,6 +54,7 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_bench_machine(*bench, exit_code);
   shoal::cli::add_bench_serve(*bench, exit_code);
   shoal::cli::add_bench_tokenizer(*bench, exit_code);
+  shoal::cli::add_bench_traffic(*bench, exit_code);
 }
 
 int run(int argc, char** argv) {

@@ -1,0 +1,41 @@
+"""`shoal bench traffic`: what the ranks' ledgers have counted is what the formulas say, to the byte, for every purpose and rank."""
+import json
+import subprocess
+
+import pytest
+from server import BINARY, SMALL_MODEL
+
+PURPOSES = {"tp", "pp", "sample", "plan"}
+
+
+def traffic(*flags):
+    run = subprocess.run([BINARY, "bench", "traffic", SMALL_MODEL, "--prompt", "70", "--chunk", "32", "--generate", "5", "--threads", "1", "--json", *flags],
+                         capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.skipif(not SMALL_MODEL.exists(), reason="the small model is not here")
+@pytest.mark.parametrize("flags, moved", [
+    (["--tp", "2"], {"tp", "sample", "plan"}),
+    (["--tp", "2", "--tp-split", "3,1", "--batch", "3"], {"tp", "sample", "plan"}),
+    (["--pp", "2", "--batch", "2"], PURPOSES - {"tp"}),
+    (["--pp", "3", "--layers", "1,3,1"], PURPOSES - {"tp"}),
+    (["--tp", "2", "--pp", "2", "--batch", "2"], PURPOSES),
+], ids=lambda value: "".join(value) if isinstance(value, list) else "")
+def test_ledgers_count_what_the_formulas_say(flags, moved):
+    report = traffic(*flags)
+    assert [run["phase"] for run in report["runs"]] == ["prefill", "decode"]
+    for run in report["runs"]:
+        for rank, purposes in enumerate(run["ranks"]):
+            assert purposes.keys() == PURPOSES
+            for purpose, both in purposes.items():
+                for what in ("calls", "payload_bytes", "wire_bytes"):
+                    assert both["counted"][what] == both["predicted"][what], (run["phase"], rank, purpose, what)
+        assert {purpose for purpose, both in run["purposes"].items() if both["counted"]["payload_bytes"] > 0} == moved
+
+
+@pytest.mark.skipif(not SMALL_MODEL.exists(), reason="the small model is not here")
+def test_one_rank_moves_nothing():
+    for run in traffic()["runs"]:
+        assert all(both["counted"]["calls"] == 0 for both in run["purposes"].values())
