@@ -20,7 +20,7 @@ Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context conte
       next_(options_.first_plan),
       rows_(static_cast<std::size_t>(options_.max_slots)) {
   if (options_.peers != nullptr && options_.peers->layout().degrees().tp > 1)
-    vocabulary_ends_ = model.vocabulary_ends();
+    shards_.emplace(context_, *options_.peers, model.vocabulary_ends());
 }
 
 Rank::Row* Rank::row(SequenceSlot sequence) {
@@ -29,7 +29,8 @@ Rank::Row* Rank::row(SequenceSlot sequence) {
 }
 
 std::span<float> Rank::logits_row(std::int64_t row) {
-  return {logits_.data() + row * vocabulary_, static_cast<std::size_t>(vocabulary_)};
+  const std::int64_t width = model_.vocabulary().size();
+  return {logits_.data() + row * width, static_cast<std::size_t>(width)};
 }
 
 StepResult Rank::run(const StepPlan& plan) {
@@ -116,19 +117,14 @@ void Rank::fail(const StepPlan& plan, StepResult& result, std::string_view what,
 Status Rank::compute(PlanNumber number, StepResult& result) {
   const auto wanted = static_cast<std::int64_t>(batch_.logit_rows.size());
   const std::int64_t width = model_.vocabulary().size();
-  const bool cut = !vocabulary_ends_.empty();
-  if (const auto size = static_cast<std::size_t>(wanted * vocabulary_); samples() && logits_.size() < size)
-    logits_.resize(size);
-  if (const auto size = static_cast<std::size_t>(wanted * width); cut && shard_.size() < size)
-    shard_.resize(size);
-  const MatrixView<float> shard(cut ? shard_.data() : logits_.data(), wanted, width);
-  model_.forward(batch_, store_.views(), shard);
-  if (cut && wanted > 0 && options_.peers->last_stage())
-    options_.peers->gather_vocabulary(vocabulary_ends_, shard,
-                                      MatrixView<float>(logits_.data(), wanted, vocabulary_));
+  if (const auto size = static_cast<std::size_t>(wanted * width); logits_.size() < size) logits_.resize(size);
+  model_.forward(batch_, store_.views(), MatrixView<float>(logits_.data(), wanted, width));
   exchange_stage_seconds();
   SHOAL_TRY(peers_status());
-  if (samples()) {
+  if (shards_ && options_.peers->last_stage()) {
+    sample_shards(result);
+    SHOAL_TRY(peers_status());
+  } else if (samples()) {
     score_prompts(result);
     sample(result);
   }
@@ -142,6 +138,17 @@ Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
     ids_.clear();
     for (const SampledToken& token : result.sampled) ids_.push_back(token.id);
     options_.peers->send_ids(ids_);
+  } else if (options_.peers->last_stage()) {
+    // At once: the rank that sends them also sums with this one, and ids left for later would stand in the
+    // sums' way.
+    ids_.resize(samples_.size());
+    options_.peers->receive_ids(ids_);
+    SHOAL_TRY(peers_status());
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      Row& at = *row(samples_[i].sequence);
+      at.last = ids_[i];
+      at.sampler->note(ids_[i]);
+    }
   } else if (options_.peers->first_stage()) {
     AwaitedIds awaited{number, {}};
     for (const Sample& each : samples_) {
@@ -150,8 +157,6 @@ Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
       awaited.rows.emplace_back(each.sequence, at.opened);
     }
     awaited_.push_back(std::move(awaited));
-    // The rank that sends them also sums with this one: ids left for later would stand in the sums' way.
-    if (options_.peers->last_stage()) return take_awaited_ids();
   }
   return peers_status();
 }
@@ -208,6 +213,7 @@ Status Rank::open(const SequenceOpen& open) {
   at->open = true;
   at->opened = ++opens_;
   at->sampler.emplace(open.sampling, open.prompt, open.output);
+  at->sampler->allow_for(vocabulary_);
   at->prompt = open.prompt;
   at->last = open.output.empty() ? -1 : open.output.back();
   at->slots.assign(groups_, {});
@@ -305,13 +311,44 @@ void Rank::score_prompts(StepResult& result) {
       });
 }
 
-void Rank::sample(StepResult& result) {
-  if (options_.observer) {
-    for (const Sample& each : samples_) {
-      const Sampler& sampler = *row(each.sequence)->sampler;
-      options_.observer(sampler.params(), sampler.output_index(), logits_row(each.logits_row));
-    }
+void Rank::observe_samples() {
+  if (!options_.observer) return;
+  const auto first = static_cast<TokenId>(model_.vocabulary().begin);
+  for (const Sample& each : samples_) {
+    const Sampler& sampler = *row(each.sequence)->sampler;
+    options_.observer(sampler.params(), sampler.output_index(), first, logits_row(each.logits_row));
   }
+}
+
+// Every rank of the last stage: what its part of the vocabulary says.
+void Rank::sample_shards(StepResult& result) {
+  observe_samples();
+  std::vector<ShardSampling::Score> scores;
+  for (const PromptScore& score : scores_)
+    scores.push_back({row(score.sequence)->prompt[static_cast<std::size_t>(score.position)], score.k,
+                      logits_row(score.logits_row)});
+  std::vector<RowLogprobs> scored(scores.size());
+  if (!scores.empty()) shards_->score(scores, scored);
+  std::vector<ShardSampling::Row> rows;
+  for (const Sample& each : samples_)
+    rows.push_back({&*row(each.sequence)->sampler, logits_row(each.logits_row)});
+  std::vector<SampledToken> tokens(rows.size());
+  if (!rows.empty()) shards_->sample(rows, tokens);
+  if (!samples() || !options_.peers->status().ok()) return;
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    result.prompt_logprobs.push_back({scores_[i].sequence, scores_[i].position, scores[i].id,
+                                      scored[i].logprob, std::move(scored[i].top)});
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    Row& at = *row(samples_[i].sequence);
+    tokens[i].sequence = samples_[i].sequence;
+    at.last = tokens[i].id;
+    at.sampler->note(tokens[i].id);
+  }
+  result.sampled = std::move(tokens);
+}
+
+void Rank::sample(StepResult& result) {
+  observe_samples();
   // Rows are independent: which thread takes which does not show.
   result.sampled.resize(samples_.size());
   context_.pool->parallel_for(

@@ -7,7 +7,9 @@
 //   2. Plans are applied in number order. One that does not fit the table, or throws, is answered with an
 //      error: its closes are done, its sequences failed (what later plans ask of them is skipped, until they
 //      close), all others are untouched. run() does not throw.
-//   3. Batches of a size seen before allocate nothing but what the result carries.
+//   3. Batches of a size seen before allocate nothing but what the result carries, and lists of rows where
+//   the
+//      vocabulary is cut.
 //   4. With peers, only the sampling rank's results mean anything. A rank that fails by itself, or whose
 //   peers
 //      do, fails them all: peers->status() says so, and run() is of no use any more.
@@ -26,6 +28,7 @@
 #include "core/clock.h"
 #include "core/expected.h"
 #include "engine/sampler.h"
+#include "engine/shard_sampling.h"
 #include "kernels/context.h"
 #include "kv/kv_store.h"
 #include "layout/step_plan.h"
@@ -34,10 +37,11 @@
 
 namespace shoal::engine {
 
-// Sees the logits of every sampled row as the model gave them: which answer (its seed and choice tell), which
-// output index. Called on the executor thread. For tests that compare bits.
+// Sees the logits of every sampled row as the model gave them, each rank those of the ids from `first` on
+// that it holds: which answer (its seed and choice tell), which output index. Called on the executor thread.
+// For tests that compare bits.
 using LogitsObserver = std::function<void(const SamplingParams& sampling, std::uint64_t output_index,
-                                          std::span<const float> logits)>;
+                                          TokenId first, std::span<const float> logits)>;
 
 class Rank {
  public:
@@ -105,7 +109,10 @@ class Rank {
   bool needs_ids() const { return options_.peers == nullptr || options_.peers->first_stage(); }
   void sample(StepResult& result);
   void score_prompts(StepResult& result);
+  void sample_shards(StepResult& result);
+  void observe_samples();
   Row* row(SequenceSlot sequence);
+  // This rank's part.
   std::span<float> logits_row(std::int64_t row);
 
   model::Model& model_;
@@ -118,8 +125,8 @@ class Rank {
   std::vector<Row> rows_;
   std::uint64_t opens_ = 0;
   std::deque<AwaitedIds> awaited_;
-  // Ends of the ranks' parts of the vocabulary, where the head is cut.
-  std::vector<std::int64_t> vocabulary_ends_;
+  // Where the vocabulary is cut over ranks.
+  std::optional<ShardSampling> shards_;
 
   // Of the step at hand; kept for their capacity.
   model::Batch batch_;
@@ -127,7 +134,6 @@ class Rank {
   std::vector<Sample> samples_;
   std::vector<PromptScore> scores_;
   std::vector<float> logits_;
-  std::vector<float> shard_;
   std::vector<TokenId> ids_;
   TimePoint began_{};
   double waited_before_ = 0;  // for other stages, until it began

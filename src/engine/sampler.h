@@ -13,7 +13,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -42,6 +44,36 @@ class Sampler {
   // `sequence` of the result is left to the caller.
   SampledToken sample(const kernels::Context& context, std::span<float> logits);
 
+  // The same in pieces, for a vocabulary that is cut (shard_sampling.h). logits: of the ids from `first` on.
+  //
+  // First of all, once: a top_k of the whole vocabulary is none.
+  void allow_for(std::int64_t vocabulary) {
+    if (params_.top_k >= vocabulary) params_.top_k = 0;
+  }
+  // Penalties, bias and what is forbidden go on, until restore().
+  void adjust(std::span<float> logits, TokenId first);
+  void restore(std::span<float> logits);
+  // Whether the best ids decide (top_k, top_p, min_p); else the best of the parts' best().
+  bool ranks() const { return !greedy() && (params_.top_k > 0 || params_.top_p < 1 || params_.min_p > 0); }
+  kernels::Candidate best(const kernels::Context& context, std::span<const float> logits,
+                          TokenId first) const;
+  // Best candidates of all to look at first, of at most most_ranked(); eight times as many where they do not
+  // suffice.
+  std::int64_t first_ranked(std::int64_t vocabulary) const;
+  std::int64_t most_ranked(std::int64_t vocabulary) const;
+  static std::int64_t next_ranked(std::int64_t k, std::int64_t most) { return std::min(8 * k, most); }
+  // Whether choose() wants the mass of the whole vocabulary: log-sum-exp of logits * inverse_temperature().
+  bool wants_mass() const { return ranks() && params_.top_p < 1 && params_.top_k == 0 && params_.min_p <= 0; }
+  float inverse_temperature() const { return 1 / params_.temperature; }
+  // ranked: the best of the vocabulary, best first; all: there are no more that may be chosen. Nothing where
+  // it takes more of them.
+  std::optional<TokenId> choose(std::span<const kernels::Candidate> ranked, bool all, float mass) const;
+  // A token of this sequence has been chosen, somewhere; and which, where a penalty counts it.
+  void advance() { ++outputs_; }
+  void note(TokenId id) {
+    if (params_.needs_history()) ++seen_[id].output;
+  }
+
   const SamplingParams& params() const { return params_; }
   std::uint64_t output_index() const { return outputs_; }
 
@@ -51,16 +83,15 @@ class Sampler {
     std::int32_t output = 0;
   };
 
-  void adjust(std::span<float> logits);
-  void set(std::span<float> logits, TokenId id, float logit);
-  void restore(std::span<float> logits);
+  bool greedy() const;
+  void set(std::span<float> logits, std::int64_t at, float logit);
   TokenId choose(const kernels::Context& context, std::span<const float> logits) const;
   TokenId draw(std::span<const kernels::Candidate> candidates, float inverse_temperature) const;
 
   SamplingParams params_;
   std::uint64_t outputs_ = 0;
-  std::unordered_map<TokenId, Seen> seen_;  // only where a penalty needs it
-  std::vector<std::pair<TokenId, float>> changed_;
+  std::unordered_map<TokenId, Seen> seen_;               // only where a penalty needs it
+  std::vector<std::pair<std::int64_t, float>> changed_;  // index in the logits at hand, and what was there
 };
 
 }  // namespace shoal::engine

@@ -12,10 +12,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-bool better(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-
 Candidate candidate(std::span<const float> logits, std::size_t id) {
   const float logit = logits[id];
   return {static_cast<TokenId>(id), std::isnan(logit) ? -kInfinity : logit};
@@ -48,32 +44,53 @@ const SamplingKernels& sampling_kernels(Isa isa) {
   return kSamplingScalar;
 }
 
-float log_sum_exp(const Context& context, std::span<const float> logits, float inverse_temperature) {
+void segment_masses(const Context& context, std::span<const float> logits, float inverse_temperature,
+                    std::span<SegmentMass> masses) {
   const SamplingKernels& kernels = sampling_kernels(context.isa);
-  float best = -kInfinity;
-  double sum = 0;
   const auto n = static_cast<std::int64_t>(logits.size());
   for (std::int64_t i = 0; i < n; i += kVocabularySegment) {
     const std::int64_t length = std::min(kVocabularySegment, n - i);
-    const float m = kernels.maximum(logits.data() + i, length, inverse_temperature);
+    SegmentMass& mass = masses[static_cast<std::size_t>(i / kVocabularySegment)];
+    mass.maximum = kernels.maximum(logits.data() + i, length, inverse_temperature);
+    const bool finite = mass.maximum != kInfinity && mass.maximum != -kInfinity;
+    mass.sum = finite ? static_cast<double>(
+                            kernels.exp_sum(logits.data() + i, length, inverse_temperature, mass.maximum))
+                      : 0;
+  }
+}
+
+float fold_masses(std::span<const SegmentMass> masses) {
+  float best = -kInfinity;
+  double sum = 0;
+  for (const SegmentMass& mass : masses) {
+    const float m = mass.maximum;
     if (m == kInfinity) return kInfinity;
     if (m == -kInfinity) continue;
-    const double s = static_cast<double>(kernels.exp_sum(logits.data() + i, length, inverse_temperature, m));
     const float joint = std::max(best, m);
     sum = sum * std::exp(static_cast<double>(best) - static_cast<double>(joint)) +
-          s * std::exp(static_cast<double>(m) - static_cast<double>(joint));
+          mass.sum * std::exp(static_cast<double>(m) - static_cast<double>(joint));
     best = joint;
   }
   return best == -kInfinity ? best : static_cast<float>(static_cast<double>(best) + std::log(sum));
 }
 
-TokenId arg_max(const Context& context, std::span<const float> logits) {
+float log_sum_exp(const Context& context, std::span<const float> logits, float inverse_temperature) {
+  std::vector<SegmentMass> masses(
+      static_cast<std::size_t>(vocabulary_segments(static_cast<std::int64_t>(logits.size()))));
+  segment_masses(context, logits, inverse_temperature, masses);
+  return fold_masses(masses);
+}
+
+Candidate best_candidate(const Context& context, std::span<const float> logits, TokenId first) {
   const SamplingKernels& kernels = sampling_kernels(context.isa);
   const auto n = static_cast<std::int64_t>(logits.size());
   const float best = kernels.maximum(logits.data(), n, 1);
-  if (best == -kInfinity) return 0;
-  const std::int64_t id = kernels.find(logits.data(), n, best);
-  return static_cast<TokenId>(id);
+  if (best == -kInfinity) return {first, best};
+  return {static_cast<TokenId>(first + kernels.find(logits.data(), n, best)), best};
+}
+
+TokenId arg_max(const Context& context, std::span<const float> logits) {
+  return best_candidate(context, logits, 0).id;
 }
 
 std::vector<Candidate> top_candidates(std::span<const float> logits, std::int64_t k) {
@@ -135,20 +152,27 @@ float gumbel(std::uint64_t seed, std::uint32_t choice, std::uint64_t output_inde
   return gumbel_from(noise_bits(seed, choice, output_index, token));
 }
 
-TokenId gumbel_max(const Context& context, std::span<const float> logits, float inverse_temperature,
-                   std::uint64_t seed, std::uint32_t choice, std::uint64_t output_index) {
+Candidate best_draw(const Context& context, std::span<const float> logits, TokenId first,
+                    float inverse_temperature, std::uint64_t seed, std::uint32_t choice,
+                    std::uint64_t output_index) {
   const SamplingKernels& kernels = sampling_kernels(context.isa);
   // The likeliest token first: few others then stand a chance.
-  const TokenId likeliest = arg_max(context, logits);
-  if (logits.empty()) return likeliest;
-  const std::uint64_t key = noise_key(seed, choice, output_index);
-  const float top = logits[static_cast<std::size_t>(likeliest)] * inverse_temperature;
-  const float value = top + gumbel_from(noise_at(key, likeliest));
-  if (!std::isfinite(value)) return likeliest;
-  return kernels
-      .best_draw(logits.data(), static_cast<std::int64_t>(logits.size()), inverse_temperature, key,
-                 {likeliest, value})
-      .id;
+  const Candidate likeliest = best_candidate(context, logits, 0);
+  if (logits.empty()) return {first, likeliest.logit};
+  // Noise counts tokens in equal steps of its key: this is the key of the token `first` as if it were 0.
+  const std::uint64_t key =
+      noise_key(seed, choice, output_index) + static_cast<std::uint64_t>(first) * kNoiseStep;
+  const float top = logits[static_cast<std::size_t>(likeliest.id)] * inverse_temperature;
+  const float value = top + gumbel_from(noise_at(key, likeliest.id));
+  if (!std::isfinite(value)) return {first + likeliest.id, std::isnan(value) ? -kInfinity : value};
+  const Draw best = kernels.best_draw(logits.data(), static_cast<std::int64_t>(logits.size()),
+                                      inverse_temperature, key, {likeliest.id, value});
+  return {first + best.id, best.value};
+}
+
+TokenId gumbel_max(const Context& context, std::span<const float> logits, float inverse_temperature,
+                   std::uint64_t seed, std::uint32_t choice, std::uint64_t output_index) {
+  return best_draw(context, logits, 0, inverse_temperature, seed, choice, output_index).id;
 }
 
 }  // namespace shoal::kernels

@@ -33,15 +33,15 @@ Traffic sampling(const TrafficShape& shape, const StepRows& rows, const Coordina
   Traffic traffic;
   const Degrees& degrees = shape.layout.degrees();
   if (at.pp + 1 != degrees.pp) return traffic;
-  if (at.tp > 0 && rows.logits > 0) {
+  if (at.tp > 0 && rows.sampled > 0) {
     const auto tp = static_cast<std::size_t>(at.tp);
-    const std::int64_t width = shape.vocabulary_ends[tp] - shape.vocabulary_ends[tp - 1];
+    const bool any = shape.vocabulary_ends[tp] > shape.vocabulary_ends[tp - 1];
     traffic.calls = 1;
-    traffic.payload = static_cast<std::uint64_t>(rows.logits * width) * sizeof(float);
+    traffic.payload = any ? static_cast<std::uint64_t>(rows.sampled) * (sizeof(TokenId) + sizeof(float)) : 0;
   }
   if (at.tp == 0 && rows.sampled > 0) {
-    // It is of the first stage itself where there is no other.
-    traffic.calls = static_cast<std::uint64_t>(degrees.pp > 1 ? degrees.tp : degrees.tp - 1);
+    // Its own stage is the first where there is no other.
+    traffic.calls = static_cast<std::uint64_t>(degrees.tp - 1 + (degrees.pp > 1 ? degrees.tp : 0));
     traffic.payload = traffic.calls * static_cast<std::uint64_t>(rows.sampled) * sizeof(TokenId);
   }
   traffic.wire = traffic.payload;

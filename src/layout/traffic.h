@@ -11,8 +11,10 @@
 //   tp      each rank, each layer of its stage: 2 sums of N rows of d values; R rows in the model's last
 //           layer, whose other rows nobody reads (no sum where R is 0)
 //   pp      each rank but the last stage's: N rows of d values in f32
-//   sample  each rank of the last stage but its first: its part of the vocabulary for R rows, in f32;
-//           the first: the chosen ids to every other rank of the first stage
+//   sample  each rank of the last stage but its first: the best of its part of the vocabulary, an id and a
+//           value, 8 bytes, for each row that a token is chosen for; the first: the chosen ids to every other
+//           rank of the first stage and of its own. Rows without log-probabilities, top_k, top_p and min_p:
+//           candidates and masses come on top (engine/shard_sampling.h)
 //   plan    the head: the encoded plan (docs/wire.md, section 5) to every other rank; a sampling rank that
 //           is not the head: the encoded result; the first rank of each stage but the last: the seconds of
 //           the stages so far, 8 bytes each

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "core/clock.h"
@@ -106,42 +105,27 @@ void Peers::receive_stage_seconds(std::span<double> seconds) {
   receive_from(comm::Purpose::kPlan, neighbour(-1), std::as_writable_bytes(seconds));
 }
 
-void Peers::gather_vocabulary(std::span<const std::int64_t> ends, MatrixView<const float> shard,
-                              MatrixView<float> whole) {
+void Peers::gather_to_first(std::span<const std::byte> mine, std::span<const std::span<std::byte>> theirs) {
   const Group& group = tensor_.group();
   if (group.index != 0) {
-    attempt([&] {
-      return tensor_.send(
-          comm::Purpose::kSample, 0,
-          std::as_bytes(std::span(shard.data, static_cast<std::size_t>(shard.rows * shard.columns))));
-    });
+    attempt([&] { return tensor_.send(comm::Purpose::kSample, 0, mine); });
     return;
   }
-  std::int64_t begin = 0;
-  for (std::int32_t peer = 0; peer < group.size(); ++peer) {
-    const std::int64_t end = ends[static_cast<std::size_t>(peer)];
-    const std::int64_t width = end - begin;
-    const float* from = shard.data;
-    if (peer != 0) {
-      gathered_.resize(static_cast<std::size_t>(whole.rows * width));
-      attempt([&] {
-        return tensor_.receive(comm::Purpose::kSample, peer, std::as_writable_bytes(std::span(gathered_)));
-      });
-      from = gathered_.data();
-    }
-    for (std::int64_t row = 0; width > 0 && row < whole.rows; ++row)
-      std::memcpy(whole.row(row) + begin, from + row * width,
-                  static_cast<std::size_t>(width) * sizeof(float));
-    begin = end;
+  for (std::int32_t peer = 1; peer < group.size(); ++peer) {
+    const auto place = theirs[static_cast<std::size_t>(peer)];
+    attempt([&] { return tensor_.receive(comm::Purpose::kSample, peer, place); });
   }
 }
 
+void Peers::tell_group(std::span<std::byte> bytes) {
+  attempt([&] { return tensor_.broadcast(comm::Purpose::kSample, 0, bytes); });
+}
+
 void Peers::send_ids(std::span<const TokenId> ids) {
-  Coordinate to = at_;
-  to.pp = 0;
-  for (to.tp = 0; to.tp < layout_.degrees().tp; ++to.tp) {
-    if (const std::int32_t peer = layout_.rank(to); peer != rank_)
-      send_on(comm::Purpose::kSample, peer, std::as_bytes(ids));
+  for (std::int32_t peer = 0; peer < layout_.ranks(); ++peer) {
+    const Coordinate there = layout_.coordinate(peer);
+    const bool wants = there.cp == at_.cp && there.dp == at_.dp && (there.pp == 0 || there.pp == at_.pp);
+    if (wants && peer != rank_) send_on(comm::Purpose::kSample, peer, std::as_bytes(ids));
   }
 }
 

@@ -68,13 +68,14 @@ class Peers {
   // Seconds that this rank has waited for ranks of other stages so far.
   double waited_for_stages() const { return waited_for_stages_; }
 
-  // shard: [rows, this rank's vocabulary]; ends: where each rank's part of the vocabulary ends. On tp 0 fills
-  // whole: [rows, vocabulary]; elsewhere whole is not used.
-  void gather_vocabulary(std::span<const std::int64_t> ends, MatrixView<const float> shard,
-                         MatrixView<float> whole);
+  // What the ranks of the tensor group say of their parts of the vocabulary, to the first of them. theirs: by
+  // rank of the group, used on the first alone; its own place is not written to.
+  void gather_to_first(std::span<const std::byte> mine, std::span<const std::span<std::byte>> theirs);
+  // From the first of the tensor group to the others.
+  void tell_group(std::span<std::byte> bytes);
 
-  // Sampled ids to the ranks of the first stage: the sampling rank sends, the others there receive. Nothing
-  // on other ranks.
+  // Sampled ids to the ranks of the first stage, which need them to go on, and to the others of the last,
+  // whose penalties count them. The sampling rank sends, those receive.
   void send_ids(std::span<const TokenId> ids);
   void receive_ids(std::span<TokenId> ids);
 
@@ -97,7 +98,6 @@ class Peers {
   comm::Collectives all_;
   Status status_;
   Buffer parts_;
-  std::vector<float> gathered_;
   double waited_for_stages_ = 0;
 };
 

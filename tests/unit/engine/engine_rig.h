@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -87,9 +88,13 @@ class Client {
 class LogitsRecord {
  public:
   LogitsObserver observer() {
-    return [this](const SamplingParams& sampling, std::uint64_t index, std::span<const float> logits) {
+    // Ranks bring their parts in any order.
+    return [this](const SamplingParams& sampling, std::uint64_t index, TokenId first,
+                  std::span<const float> logits) {
       const std::lock_guard lock(mutex_);
-      rows_[{sampling.seed, sampling.choice, index}].assign(logits.begin(), logits.end());
+      std::vector<float>& row = rows_[{sampling.seed, sampling.choice, index}];
+      row.resize(std::max(row.size(), static_cast<std::size_t>(first) + logits.size()));
+      std::copy(logits.begin(), logits.end(), row.begin() + first);
     };
   }
   // Rows of one request, by choice and index.

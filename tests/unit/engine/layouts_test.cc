@@ -78,12 +78,11 @@ TEST_P(EngineLayouts, AnswerAsOneRankDoes) {
   const Answers alone = answers_of(*start(alone_options), alone_record);
 
   LogitsRecord record;
-  const bool head_samples = degrees.pp == 1;
-  auto launcher =
-      std::make_shared<ThreadLauncher>("test", head_samples ? LogitsObserver{} : record.observer());
+  // Each rank of the last stage sees its part of the vocabulary.
+  auto launcher = std::make_shared<ThreadLauncher>("test", record.observer());
   {
     EngineOptions options = ranks_options(degrees, launcher);
-    if (head_samples) options.logits_observer = record.observer();
+    options.logits_observer = record.observer();
     auto engine = start(options);
     ASSERT_NE(engine, nullptr);
     const Answers ranks = answers_of(*engine, record);
@@ -217,7 +216,8 @@ TEST(EngineRanks, AfterARankHasFailedTheNextEpochServes) {
   for (const Degrees degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
     std::atomic<int> rows = 0;
     // Only the sampling rank observes: the head with tp, rank 1 with pp.
-    const LogitsObserver fails = [&rows](const SamplingParams&, std::uint64_t, std::span<const float>) {
+    const LogitsObserver fails = [&rows](const SamplingParams&, std::uint64_t, TokenId,
+                                         std::span<const float>) {
       if (++rows == 5) throw std::runtime_error("out of luck");
     };
     auto launcher = std::make_shared<ThreadLauncher>("test", degrees.pp > 1 ? fails : LogitsObserver{});

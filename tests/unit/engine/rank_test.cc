@@ -33,7 +33,7 @@ class RankTest : public testing::Test {
     auto store = kv::KvStore::make(layouts);
     ASSERT_TRUE(store.ok());
     store_.emplace(std::move(*store));
-    const auto observer = [this](const SamplingParams&, std::uint64_t, std::span<const float>) {
+    const auto observer = [this](const SamplingParams&, std::uint64_t, TokenId, std::span<const float>) {
       if (throws_) throw std::bad_alloc();
     };
     rank_.emplace(*model_, *store_, context, Rank::Options{4, 0, observer});

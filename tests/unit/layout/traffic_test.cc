@@ -28,9 +28,9 @@ TEST(Traffic, TwoSumsALayerAndFewerRowsInTheLast) {
   EXPECT_EQ(first.tp, (Traffic{8, bytes, bytes}));
   // A chunk that asks for no logits ends before the last layer's sums.
   EXPECT_EQ(step_traffic(shape, {10, 0, 0}, 0).tp.calls, 6U);
-  // tp 0 sends the id to tp 1, which sends its part of the vocabulary.
+  // tp 0 sends the id to tp 1, which sends the best of its part of the vocabulary.
   EXPECT_EQ(first.sample, (Traffic{1, 4, 4}));
-  EXPECT_EQ(step_traffic(shape, {10, 3, 1}, 1).sample, (Traffic{1, 3 * 200 * 4, 3 * 200 * 4}));
+  EXPECT_EQ(step_traffic(shape, {10, 3, 1}, 1).sample, (Traffic{1, 8, 8}));
   EXPECT_EQ(first.pp, Traffic());
 }
 
@@ -48,8 +48,8 @@ TEST(Traffic, StagesHandOnRowsAndTheLastSendsIdsBack) {
   EXPECT_EQ(step_traffic(shape, rows, 4).plan, Traffic());
   EXPECT_EQ(step_traffic(shape, rows, 4).pp, Traffic());
   EXPECT_EQ(step_traffic(shape, rows, 4).tp.payload, 2U * 2 * 64 * 4);
-  EXPECT_EQ(step_traffic(shape, rows, 4).sample, (Traffic{2, 2 * 2 * 4, 2 * 2 * 4}));
-  EXPECT_EQ(step_traffic(shape, rows, 5).sample.payload, 2U * 200 * 4);
+  EXPECT_EQ(step_traffic(shape, rows, 4).sample, (Traffic{3, 3 * 2 * 4, 3 * 2 * 4}));
+  EXPECT_EQ(step_traffic(shape, rows, 5).sample.payload, 2U * 8);
 }
 
 TEST(Traffic, WhatLiesBetweenRowsTravelsToo) {

@@ -64,7 +64,6 @@ class RankThread {
     }
     model_ = std::move(*loaded);
     model_->set_peers(peers_);
-    ends_ = model_->vocabulary_ends();
   }
 
   void run(const std::vector<TokenId>& tokens, std::size_t chunk, KvDType kv, std::vector<float>& out) {
@@ -99,15 +98,16 @@ class RankThread {
       std::vector<float> shard(static_cast<std::size_t>(n * width));
       model_->forward(batch, pools, {shard.data(), n, width});
       if (!peers_.last_stage()) continue;
-      std::vector<float> whole(static_cast<std::size_t>(n * vocabulary));
-      peers_.gather_vocabulary(ends_, MatrixView<float>(shard.data(), n, width),
-                               {whole.data(), n, vocabulary});
-      if (peers_.samples()) out.insert(out.end(), whole.begin(), whole.end());
+      // Ranks of the last stage write side by side.
+      for (std::int64_t row = 0; row < n; ++row)
+        std::copy_n(
+            shard.begin() + row * width, width,
+            out.begin() + (static_cast<std::int64_t>(begin) + row) * vocabulary + model_->vocabulary().begin);
     }
     EXPECT_TRUE(peers_.status().ok()) << peers_.status().message();
   }
 
-  const comm::Ledger& ledger() const { return ledger_; }
+  std::int64_t vocabulary() const { return model_->description().vocabulary; }
   std::string refused;
 
  private:
@@ -115,7 +115,6 @@ class RankThread {
   comm::Ledger ledger_;
   parallel::Peers peers_;
   std::unique_ptr<Model> model_;
-  std::vector<std::int64_t> ends_;
 };
 
 Outcome run_layout(const std::filesystem::path& file, const Case& c, const std::vector<TokenId>& tokens,
@@ -130,6 +129,7 @@ Outcome run_layout(const std::filesystem::path& file, const Case& c, const std::
     outcome.refused = ranks.back()->refused;
     if (!outcome.refused.empty()) return outcome;
   }
+  outcome.logits.resize(tokens.size() * static_cast<std::size_t>(ranks.front()->vocabulary()));
   std::vector<std::thread> threads;
   for (auto& rank : ranks)
     threads.emplace_back([&, at = rank.get()] { at->run(tokens, chunk, options.kv, outcome.logits); });

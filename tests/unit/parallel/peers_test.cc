@@ -62,7 +62,13 @@ TEST(Peers, HandsOnHiddenStatesAndIds) {
         peers.receive_hidden(view);
         EXPECT_EQ(x[0], static_cast<float>(rank - 2));
         EXPECT_EQ(x[7], static_cast<float>(rank - 2));
-        if (peers.samples()) peers.send_ids(std::vector<TokenId>{7, 8, 9});
+        if (peers.samples()) {
+          peers.send_ids(std::vector<TokenId>{7, 8, 9});
+        } else {
+          std::vector<TokenId> ids(3);
+          peers.receive_ids(ids);
+          EXPECT_EQ(ids, (std::vector<TokenId>{7, 8, 9}));
+        }
       }
       EXPECT_TRUE(peers.status().ok()) << peers.status().message();
     });
@@ -70,25 +76,25 @@ TEST(Peers, HandsOnHiddenStatesAndIds) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(Peers, GathersShardsOfTheVocabulary) {
+TEST(Peers, GathersAndTellsInsideATensorGroup) {
   const Layout layout = *Layout::make({.tp = 3});
   auto carriers = comm::FakeNetwork::carriers(3);
-  const std::vector<std::int64_t> ends = {4, 6, 6};
   std::vector<std::thread> threads;
   for (std::int32_t rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       comm::Ledger ledger;
       Peers peers(layout, rank, *carriers[static_cast<std::size_t>(rank)], ledger);
-      const std::int64_t begin = rank == 0 ? 0 : ends[static_cast<std::size_t>(rank - 1)];
-      const std::int64_t width = ends[static_cast<std::size_t>(rank)] - begin;
-      std::vector<float> shard, whole(12);
-      for (std::int64_t row = 0; row < 2; ++row) {
-        for (std::int64_t i = 0; i < width; ++i) shard.push_back(static_cast<float>(10 * row + begin + i));
-      }
-      peers.gather_vocabulary(ends, MatrixView<float>(shard.data(), 2, width), {whole.data(), 2, 6});
+      // Of different lengths, one of them nothing.
+      const std::vector<std::byte> mine(static_cast<std::size_t>(rank == 1 ? 0 : 3 * rank), std::byte{9});
+      std::vector<std::vector<std::byte>> boxes = {{}, {}, std::vector<std::byte>(6)};
+      std::vector<std::span<std::byte>> theirs(boxes.begin(), boxes.end());
+      peers.gather_to_first(mine, theirs);
+      std::vector<std::byte> told = {rank == 0 ? std::byte{5} : std::byte{0}};
+      peers.tell_group(told);
       ASSERT_TRUE(peers.status().ok());
+      EXPECT_EQ(told[0], std::byte{5});
       if (rank == 0) {
-        EXPECT_EQ(whole, (std::vector<float>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}));
+        EXPECT_EQ(boxes[2], std::vector<std::byte>(6, std::byte{9}));
       }
     });
   }
