@@ -230,8 +230,10 @@ struct UcxCarrier::Impl {
       void* closing = api->ep_close_nbx(peer.endpoint, &force);
       peer.endpoint = nullptr;
       if (!UCS_PTR_IS_PTR(closing)) continue;
-      // A forced close waits for nobody.
-      while (api->request_check_status(closing) == UCS_INPROGRESS) api->worker_progress(worker);
+      // A forced close waits for nobody; one that does all the same goes with the worker.
+      const TimePoint end = now() + std::chrono::seconds(1);
+      while (api->request_check_status(closing) == UCS_INPROGRESS && now() < end)
+        api->worker_progress(worker);
       api->request_free(closing);
     }
     release_requests();
@@ -304,7 +306,10 @@ struct UcxCarrier::Impl {
   Status move_all(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) {
     for (const Incoming& each : in) post(each);
     for (const Outgoing& each : out) post(each);
-    for (int idle = 0; !std::ranges::all_of(messages, &Message::done);) {
+    int idle = 0;
+    for (unsigned turn = 1; !std::ranges::all_of(messages, &Message::done); ++turn) {
+      // A worker that is busy all the time still ends. Not at every turn: the clock is read.
+      if (turn % 64 == 0) SHOAL_TRY(check(deadline));
       if (api->worker_progress(worker) != 0) {
         idle = 0;
       } else if (++idle > options.looks) {
@@ -326,11 +331,19 @@ struct UcxCarrier::Impl {
     return {};
   }
 
-  // Until UCX or a peer's connection has something to say.
-  Status sleep(TimePoint deadline) {
+  Status check(TimePoint deadline) {
     if (aborted.load()) return aborted_status();
     if (now() >= deadline) return {ErrorCode::kDeadline, "a rank waited for another until its deadline"};
-    if (const auto armed = api->worker_arm(worker); armed == UCS_ERR_BUSY) return {};
+    return {};
+  }
+
+  // Until UCX or a peer's connection has something to say.
+  Status sleep(TimePoint deadline) {
+    SHOAL_TRY(check(deadline));
+    const auto armed = api->worker_arm(worker);
+    if (armed == UCS_ERR_BUSY) return {};
+    if (armed != UCS_OK)
+      return error(ErrorCode::kUnavailable, "the fabric's events cannot be awaited", armed);
     std::vector<pollfd> waits = {{events, POLLIN, 0}};
     for (const Peer& peer : peers) {
       if (peer.socket.open()) waits.push_back({peer.socket.fd(), POLLIN, 0});

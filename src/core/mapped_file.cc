@@ -106,6 +106,12 @@ void MappedFile::prefer_huge_pages() const {
   if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_HUGEPAGE);
 }
 
+std::int64_t MappedFile::changed() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) return 0;
+  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 void MappedFile::touch() const { ::futimens(fd_, nullptr); }
 
 Status MappedFile::read(std::size_t offset, std::span<std::byte> out, bool around_cache) const {

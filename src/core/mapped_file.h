@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -26,6 +27,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
+  // When its bytes were last changed, as of now: nanoseconds since 1970; 0 where the system does not say.
+  std::int64_t changed() const;
 
   // Tells the kernel that this range will not be read again soon, so that packed weights and their source
   // are not both resident.

@@ -64,6 +64,9 @@ Status check_joining(const RankJoining& joining, const Layout& layout) {
             fmt::format("--local-ranks {}: the other {} ranks need --listen-ranks to join at",
                         joining.local_ranks, layout.ranks() - joining.local_ranks),
             "--local-ranks"};
+  if (layout.ranks() == 1 && joining.from_elsewhere())
+    return {ErrorCode::kInvalidArgument, "--listen-ranks: with --tp 1 --pp 1 no rank has to join",
+            "--listen-ranks"};
   return {};
 }
 
@@ -144,7 +147,7 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
                                     const std::vector<std::string>& hosts, std::int32_t context) {
   struct Host {
     std::size_t page_bytes = 0;
-    std::size_t available = 0;
+    std::size_t available = std::numeric_limits<std::size_t>::max();
     std::size_t mapped_weights = 0;  // which the system counts as available
   };
   std::map<std::string, Host> by_name;
@@ -153,8 +156,9 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
     const std::size_t page = rank == 0 ? parts.page_bytes(options.kv_dtype) : others[rank].page_bytes;
     Host& host = by_name[hosts.empty() ? "" : hosts[rank]];
     host.page_bytes += page;
-    // Of several answers of one host the last: it was given when most had loaded.
-    host.available = rank == 0 ? available_memory() : others[rank].available;
+    // Of several answers of one host the least: it was given when most had loaded.
+    host.available =
+        std::min(host.available, rank == 0 ? available_memory() : std::size_t{others[rank].available});
     host.mapped_weights +=
         rank == 0 ? parts.model->mapped_weight_bytes() : std::size_t{others[rank].mapped_weights};
     all_pages += page;
@@ -266,6 +270,8 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   rank_options.max_slots = max_slots;
   rank_options.observer = options.logits_observer;
   rank_options.plans_in_flight = layout.plans_in_flight();
+  joining = joining_of(options, layout);
+  SHOAL_TRY(check_joining(joining, layout));
   if (layout.ranks() > 1) SHOAL_TRY(start_ranks(options, max_slots));
   SHOAL_TRY(parts.load_weights(settings));
   SHOAL_ASSIGN(context, context_limit(options, parts.model->description()));
@@ -299,8 +305,6 @@ Status Executor::Impl::start_ranks(const EngineOptions& options, std::int32_t ma
   SHOAL_TRY(parallel::check_degrees(settings.layout));
   if (options.launcher == nullptr)
     return {ErrorCode::kInternal, "a layout of several ranks needs somebody who starts them"};
-  joining = joining_of(options, settings.layout);
-  SHOAL_TRY(check_joining(joining, settings.layout));
   WorkerRanks::Options ranks_options;
   ranks_options.layout = settings.layout;
   ranks_options.assign = assign_of(options, settings, max_slots);

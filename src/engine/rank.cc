@@ -41,7 +41,11 @@ StepResult Rank::run(const StepPlan& plan) {
   result.number = plan.number;
   // Whatever goes wrong, memory that is short included, is an answer: the executor has nobody to throw to.
   try {
-    if (const Status status = apply(plan, result); !status.ok()) fail(plan, result, "", status.message());
+    if (const Status status = apply(plan, result); !status.ok()) {
+      fail(plan, result, "", status.message());
+      // Nobody else need have failed: the others would wait for this one.
+      if (options_.peers != nullptr && options_.peers->status().ok()) options_.peers->fail(status);
+    }
     if (samples() && batch_.rows() > 0 && result.error.empty()) {
       stage_seconds_.push_back(own_seconds());
       result.stage_seconds = stage_seconds_;

@@ -57,9 +57,10 @@ Expected<std::shared_ptr<comm::ShmSegment>> attach(const std::string& name, cons
                                                    Interrupt& interrupt, TimePoint deadline) {
   for (;;) {
     auto segment = comm::attach_segment(name, layout, std::min(deadline, now() + kSlice));
-    if (segment.ok() || segment.error().code() != ErrorCode::kUnavailable || interrupt.tripped() ||
-        now() >= deadline)
-      return segment;
+    if (segment.ok() || interrupt.tripped() || now() >= deadline) return segment;
+    // Nobody listens yet, or the one who does has not had its turn within the slice.
+    const ErrorCode code = segment.error().code();
+    if (code != ErrorCode::kUnavailable && code != ErrorCode::kDeadline) return segment;
   }
 }
 

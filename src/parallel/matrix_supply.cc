@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <utility>
+#include <vector>
 
 #include "core/log.h"
 #include "kernels/pack_layout.h"
@@ -35,6 +36,9 @@ formats::Fingerprint MatrixSupply::key(const std::string& model) const {
   XXH3_128bits_update(state.get(), model.data(), model.size());
   XXH3_128bits_update(state.get(), sizes_.data(), sizes_.size() * sizeof(sizes_[0]));
   XXH3_128bits_update(state.get(), described_.data(), described_.size() * sizeof(described_[0]));
+  // The fingerprint looks at both ends of each tensor only: a file that was mended in between is another one.
+  const std::vector<std::int64_t> files = stream_.file_states();
+  XXH3_128bits_update(state.get(), files.data(), files.size() * sizeof(files[0]));
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return {hash.high64, hash.low64};
 }

@@ -38,6 +38,15 @@ std::pair<std::int64_t, std::int64_t> WeightStream::place_of(const kernels::Weig
   return {std::find(files_.begin(), files_.end(), file) - files_.begin(), source.data - file->bytes().data()};
 }
 
+std::vector<std::int64_t> WeightStream::file_states() const {
+  std::vector<std::int64_t> states;
+  for (const MappedFile* file : files_) {
+    states.push_back(static_cast<std::int64_t>(file->bytes().size()));
+    states.push_back(file->changed());
+  }
+  return states;
+}
+
 void WeightStream::will_need(const kernels::WeightSource& source) const {
   if (const MappedFile* file = file_of(source)) {
     file->will_need(static_cast<std::size_t>(source.data - file->bytes().data()),

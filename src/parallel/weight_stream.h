@@ -32,6 +32,8 @@ class WeightStream final : private kernels::WeightFeed {
   void expect(std::span<const kernels::WeightSource> stacked);
   // Number of the file that holds a source, and where in it; -1 and 0 where none does.
   std::pair<std::int64_t, std::int64_t> place_of(const kernels::WeightSource& source) const;
+  // Size and time of the last change of every file: another pair, other bytes.
+  std::vector<std::int64_t> file_states() const;
   // Bytes announced that are in files, whether or not they can be fed.
   std::uint64_t bytes() const { return bytes_; }
   // around_cache: see formats::ReadAhead.

@@ -87,7 +87,21 @@ TEST_F(UcxOverLoopback, AMessageOfAnotherLengthIsAnErrorOnBothSides) {
   }
 }
 
-TEST_F(UcxOverLoopback, AnAbortAndADeadlineEndWaits) {
+TEST_F(UcxOverLoopback, ADeadlineEndsAWait) {
+  on_every_rank(2, [](std::int32_t rank, Carrier& carrier) {
+    Ledger ledger;
+    Collectives::Options options;
+    options.timeout = std::chrono::milliseconds(200);
+    Collectives group(carrier, whole_group(2, rank), ledger, options);
+    std::byte byte{};
+    // Both wait, neither sends. The first to give up aborts the other.
+    const Status status = group.receive(Purpose::kPp, 1 - rank, std::span(&byte, 1));
+    EXPECT_TRUE(status.code() == ErrorCode::kDeadline || status.code() == ErrorCode::kUnavailable)
+        << status.message();
+  });
+}
+
+TEST_F(UcxOverLoopback, AnAbortEndsWaits) {
   on_every_rank(2, [](std::int32_t rank, Carrier& carrier) {
     Ledger ledger;
     Collectives::Options options;

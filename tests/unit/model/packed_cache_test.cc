@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "model/model_rig.h"
@@ -97,6 +98,26 @@ TEST_F(PackedCacheTest, OtherWeightsAreOtherFiles) {
     EXPECT_EQ((*shard)->mapped_weight_bytes(), (*shard)->weight_bytes());
   }
   EXPECT_EQ(cached().size(), 4U);
+}
+
+// The model's fingerprint looks at both ends of a tensor alone; who mends a file in between gets the new
+// weights.
+TEST_F(PackedCacheTest, AFileChangedInsideATensorIsPackedAnew) {
+  expect_served_from_cache();
+  const auto size = static_cast<std::streamoff>(fs::file_size(file()));
+  std::string middle(4096, '\0');
+  {
+    std::fstream weights(file(), std::ios::in | std::ios::out | std::ios::binary);
+    weights.seekg(size / 2).read(middle.data(), static_cast<std::streamsize>(middle.size()));
+    for (char& byte : middle) byte = static_cast<char>(byte ^ 1);
+    weights.seekp(size / 2).write(middle.data(), static_cast<std::streamsize>(middle.size()));
+    ASSERT_TRUE(weights.good());
+  }
+  const std::vector<float> before = plain_;
+  plain_ = logits({});
+  ASSERT_NE(plain_, before);
+  EXPECT_EQ(logits(cache()), plain_);
+  EXPECT_EQ(cached().size(), 2U);
 }
 
 TEST_F(PackedCacheTest, ProcessesThatStartTogetherShareOneFile) {
