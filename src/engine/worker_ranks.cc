@@ -308,30 +308,31 @@ Status WorkerRanks::frame_taken(std::int32_t rank, const comm::ControlFrame& fra
 }
 
 void WorkerRanks::fail(std::int32_t rank, const Status& status) {
-  std::function<void(Status)> report = options_.in_vain;
-  Status failure;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_ || !failed_.ok()) return;
-    failure = Status(ErrorCode::kUnavailable,
-                     fmt::format("{}: {}", members_[static_cast<std::size_t>(rank)].name, status.message()));
-    failed_ = failure;
-    if (std::exchange(serving_, false)) report = options_.lost;
-  }
-  changed_.notify_all();
-  if (report) report(failure);
+  end_epoch(rank, status, std::unique_lock(mutex_));
 }
 
 void WorkerRanks::lose(std::int32_t rank, const Status& status) {
-  {
-    const std::lock_guard lock(mutex_);
-    Member& member = members_[static_cast<std::size_t>(rank)];
-    member.state = State::kLost;
-    if (closing_) return;
-    log(LogLevel::kWarn, "rank.lost", "rank={} pid={} epoch={} reason=\"{}\"", rank, member.pid, epoch_.value,
-        status.message());
-  }
-  fail(rank, status);
+  std::unique_lock lock(mutex_);
+  Member& member = members_[static_cast<std::size_t>(rank)];
+  member.state = State::kLost;
+  if (closing_) return;
+  log(LogLevel::kWarn, "rank.lost", "rank={} pid={} epoch={} reason=\"{}\"", rank, member.pid, epoch_.value,
+      status.message());
+  // Under the same lock: an epoch that has not failed has lost nobody.
+  end_epoch(rank, status, std::move(lock));
+}
+
+void WorkerRanks::end_epoch(std::int32_t rank, const Status& status, std::unique_lock<std::mutex> lock) {
+  if (closing_ || !failed_.ok()) return;
+  const Status failure(
+      ErrorCode::kUnavailable,
+      fmt::format("{}: {}", members_[static_cast<std::size_t>(rank)].name, status.message()));
+  failed_ = failure;
+  std::function<void(Status)> report = options_.in_vain;
+  if (std::exchange(serving_, false)) report = options_.lost;
+  lock.unlock();
+  changed_.notify_all();
+  if (report) report(failure);
 }
 
 void WorkerRanks::cancel() {
@@ -443,8 +444,11 @@ Status WorkerRanks::send_start(const wire::Start& start) {
     const std::lock_guard lock(mutex_);
     if (!failed_.ok()) return failed_;
     for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-      members_[rank].state = State::kStarting;
-      links.push_back(members_[rank].link.get());
+      Member& member = members_[rank];
+      if (member.state != State::kLoaded)
+        return {ErrorCode::kUnavailable, fmt::format("rank {} is not loaded", rank)};
+      member.state = State::kStarting;
+      links.push_back(member.link.get());
     }
   }
   for (comm::PulsedLink* link : links) SHOAL_TRY(link->send(MessageType::kStart, body));

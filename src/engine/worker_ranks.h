@@ -117,6 +117,8 @@ class WorkerRanks {
   // Why the epoch ends; the first counts.
   void fail(std::int32_t rank, const Status& status);
   void lose(std::int32_t rank, const Status& status);
+  // Takes the lock on the mutex, and gives it up before it reports.
+  void end_epoch(std::int32_t rank, const Status& status, std::unique_lock<std::mutex> lock);
   Status await_all(State state);
   bool launched(std::size_t rank) const {
     return static_cast<std::int32_t>(rank) < options_.joining.local_ranks;
