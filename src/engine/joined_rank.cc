@@ -57,15 +57,16 @@ Expected<std::unique_ptr<comm::ControlLink>> reach(const JoinOptions& options,
   }
 }
 
-// Frames of the head, in order, for the executor thread; and the end of the head. A reset overtakes what came
-// before it, and ends what the executor thread waits for.
+// Frames of the head, in order, for the executor thread; and the end of the head. A reset ends what the
+// executor thread waits for, and overtakes what belongs to the epoch before: not the assignment of a rank
+// that joins meanwhile, nor a word that ends it.
 class Inbox {
  public:
   void push(comm::ControlFrame frame) {
     {
       const std::lock_guard lock(mutex_);
       const bool reset = frame.type == MessageType::kReset;
-      if (reset) frames_.clear();
+      if (reset) std::erase_if(frames_, ends_with_epoch);
       frames_.push_back(std::move(frame));
       if (reset) interrupt_.trip("the worker starts anew");
     }
@@ -99,6 +100,11 @@ class Inbox {
   }
 
  private:
+  static bool ends_with_epoch(const comm::ControlFrame& frame) {
+    return frame.type == MessageType::kStart || frame.type == MessageType::kPlan ||
+           frame.type == MessageType::kReset;
+  }
+
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<comm::ControlFrame> frames_;
