@@ -23,15 +23,38 @@ constexpr std::size_t kMostOpenings = 64;
 // Between two looks at whether all are there.
 constexpr std::chrono::milliseconds kSlice{50};
 
-Expected<Socket> call(std::int32_t from, std::int32_t to, const Endpoint& endpoint,
-                      const wire::ClusterToken& token, Epoch epoch, TimePoint deadline) {
-  SHOAL_ASSIGN(socket, connect_to(endpoint, std::min(deadline, now() + kOpeningTime)));
+// While it lives others may shut the call down.
+class CallAtHand {
+ public:
+  CallAtHand(const OnCall& on_call, const Socket& socket) : on_call_(on_call) {
+    if (on_call_) on_call_(&socket);
+  }
+  ~CallAtHand() {
+    if (on_call_) on_call_(nullptr);
+  }
+  CallAtHand(const CallAtHand&) = delete;
+
+ private:
+  const OnCall& on_call_;
+};
+
+// Who calls whom. The one that is called may take its time: it may be at its own calls.
+Status introduce(Socket& socket, std::int32_t from, std::int32_t to, const wire::ClusterToken& token,
+                 Epoch epoch, TimePoint deadline, const OnCall& on_call) {
+  const CallAtHand at_hand(on_call, socket);
   SHOAL_TRY(open_as_caller(socket, token, wire::LinkPurpose::kCarrier, deadline));
   wire::ByteWriter attach;
   attach.put(epoch.value);
   attach.put(from);
   attach.put(to);
-  SHOAL_TRY(socket.send(attach.take(), deadline));
+  return socket.send(attach.take(), deadline);
+}
+
+Expected<Socket> call(std::int32_t from, std::int32_t to, const Endpoint& endpoint,
+                      const wire::ClusterToken& token, Epoch epoch, TimePoint deadline,
+                      const OnCall& on_call) {
+  SHOAL_ASSIGN(socket, connect_to(endpoint, std::min(deadline, now() + kOpeningTime)));
+  SHOAL_TRY(introduce(socket, from, to, token, epoch, deadline, on_call));
   return std::move(socket);
 }
 
@@ -124,10 +147,11 @@ class Callers {
 
 Expected<std::vector<Socket>> connect_mesh(std::int32_t rank, std::span<const Endpoint> endpoints,
                                            Listener& listener, const wire::ClusterToken& token, Epoch epoch,
-                                           TimePoint deadline) {
+                                           TimePoint deadline, const OnCall& on_call) {
   std::vector<Socket> sockets(endpoints.size());
   for (std::int32_t peer = 0; peer < rank; ++peer) {
-    auto socket = call(rank, peer, endpoints[static_cast<std::size_t>(peer)], token, epoch, deadline);
+    auto socket =
+        call(rank, peer, endpoints[static_cast<std::size_t>(peer)], token, epoch, deadline, on_call);
     if (!socket.ok())
       return Status(socket.error().code(), fmt::format("rank {} cannot be reached by rank {}: {}", peer, rank,
                                                        socket.error().message()));

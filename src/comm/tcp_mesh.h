@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,9 +19,14 @@
 
 namespace shoal::comm {
 
-// endpoints: where each rank listens, by rank. One socket for each rank, this one's empty.
+// Told, on the calling thread, of the connection that is being opened, which any thread may shut down until
+// this is called again: with null, before the connection moves or goes.
+using OnCall = std::function<void(const Socket*)>;
+
+// endpoints: where each rank listens, by rank. One socket for each rank, this one's empty. Ends early,
+// besides by the deadline, where the listener and the call at hand are shut down.
 Expected<std::vector<Socket>> connect_mesh(std::int32_t rank, std::span<const Endpoint> endpoints,
                                            Listener& listener, const wire::ClusterToken& token, Epoch epoch,
-                                           TimePoint deadline);
+                                           TimePoint deadline, const OnCall& on_call = {});
 
 }  // namespace shoal::comm

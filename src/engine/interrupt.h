@@ -1,5 +1,5 @@
-// Ends what a rank waits for on its executor thread from another thread: the others' calls while carriers are
-// made, then the carrier's transfers.
+// Ends what a rank waits for on its executor thread from another thread: its call to another and the others'
+// calls while carriers are made, then the carrier's transfers.
 //
 // Thread-safety: trip() may be called from any thread; the rest belongs to the executor thread.
 // Ownership: borrows what it watches, which is released before it goes.
@@ -20,6 +20,12 @@ class Interrupt {
   void watch(comm::Listener& listener) {
     const std::lock_guard lock(mutex_);
     listener_ = &listener;
+    act();
+  }
+  // Beside the listener: the call at hand, null once there is none.
+  void watch_call(const comm::Socket* call) {
+    const std::lock_guard lock(mutex_);
+    call_ = call;
     act();
   }
   void watch(comm::Carrier& carrier) {
@@ -52,12 +58,14 @@ class Interrupt {
   void act() {
     if (reason_.empty()) return;
     if (listener_ != nullptr) listener_->shut_down();
+    if (call_ != nullptr) call_->shut_down();
     if (carrier_ != nullptr) carrier_->abort(reason_);
   }
 
   std::mutex mutex_;
   std::string reason_;  // empty: not tripped
   comm::Listener* listener_ = nullptr;
+  const comm::Socket* call_ = nullptr;
   comm::Carrier* carrier_ = nullptr;
 };
 

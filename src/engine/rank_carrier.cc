@@ -126,8 +126,8 @@ Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::C
   if (listener == nullptr)
     return Status(ErrorCode::kCorrupt, "ranks are on several hosts and this one listens to none");
   interrupt.watch(*listener);
-  auto sockets =
-      comm::connect_mesh(meeting.rank, meeting.endpoints, *listener, token, meeting.epoch, deadline);
+  auto sockets = comm::connect_mesh(meeting.rank, meeting.endpoints, *listener, token, meeting.epoch,
+                                    deadline, [&](const comm::Socket* call) { interrupt.watch_call(call); });
   interrupt.release();
   if (!sockets.ok()) return sockets.error();
   comm::TcpCarrier::Options options;

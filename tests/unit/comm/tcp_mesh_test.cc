@@ -82,5 +82,18 @@ TEST_F(TcpMesh, ARankThatDoesNotComeIsNamed) {
   EXPECT_EQ(missing.error().message(), "1 ranks have not called rank 0: the peer is silent");
 }
 
+// A rank that is stopped is reached, but does not answer: its system takes the call.
+TEST_F(TcpMesh, ACallAtHandCanBeShutDown) {
+  Listener own = *Listener::open("127.0.0.1", 0);
+  bool over = false;
+  const auto cut = connect_mesh(1, endpoints_, own, token_, Epoch(1), soon(), [&](const Socket* call) {
+    over = call == nullptr;
+    if (call != nullptr) call->shut_down();
+  });
+  ASSERT_FALSE(cut.ok());
+  EXPECT_EQ(cut.error().code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(over);
+}
+
 }  // namespace
 }  // namespace shoal::comm
