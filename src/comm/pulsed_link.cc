@@ -9,19 +9,27 @@ PulsedLink::PulsedLink(std::unique_ptr<ControlLink> link, OnFrame on_frame, OnLo
       on_frame_(std::move(on_frame)),
       on_lost_(std::move(on_lost)),
       on_beat_(std::move(on_beat)) {
-  reader_ = std::thread([this] { read(); });
   beats_ = std::thread([this] { beat(); });
+  // Last: it may report, and wait for a lock of whoever makes this link, who could not wait for its end.
+  try {
+    reader_ = std::thread([this] { read(); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-PulsedLink::~PulsedLink() {
+PulsedLink::~PulsedLink() { end(); }
+
+void PulsedLink::end() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
   changed_.notify_all();
   link_->shut_down();
-  reader_.join();
-  beats_.join();
+  if (reader_.joinable()) reader_.join();
+  if (beats_.joinable()) beats_.join();
 }
 
 bool PulsedLink::closing() {

@@ -43,6 +43,7 @@ class PulsedLink {
   void read();
   void beat();
   bool closing();
+  void end();
 
   std::unique_ptr<ControlLink> link_;
   OnFrame on_frame_;

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -93,7 +96,9 @@ class Callers {
         if (caller->socket.open()) caller->socket.shut_down();
       }
     }
-    for (const auto& caller : callers_) caller->thread.join();
+    for (const auto& caller : callers_) {
+      if (caller->thread.joinable()) caller->thread.join();
+    }
   }
   Callers(const Callers&) = delete;
 
@@ -101,14 +106,21 @@ class Callers {
     const std::lock_guard lock(mutex_);
     return missing_;
   }
+  // Who cannot be answered now is hung up on.
   void take(Socket socket, TimePoint deadline) {
     const std::lock_guard lock(mutex_);
     if (openings_ >= kMostOpenings) return;
-    ++openings_;
     callers_.push_back(std::make_unique<Caller>());
     Caller& caller = *callers_.back();
     caller.socket = std::move(socket);
-    caller.thread = std::thread([this, &caller, deadline] { greet(caller, deadline); });
+    ++openings_;
+    try {
+      caller.thread = std::thread([this, &caller, deadline] { greet(caller, deadline); });
+    } catch (const std::system_error& error) {
+      --openings_;
+      callers_.pop_back();
+      turned_away(error.what());
+    }
   }
 
  private:
@@ -117,20 +129,33 @@ class Callers {
     std::thread thread;
   };
 
+  static void turned_away(const std::string& reason) {
+    log(LogLevel::kWarn, "carrier.stranger", "reason=\"{}\"", reason);
+  }
+
   void greet(Caller& caller, TimePoint deadline) {
-    const auto from = answer(caller.socket, rank_, token_, epoch_, deadline);
+    Status status;
+    try {
+      status = let_in(caller, deadline);
+    } catch (const std::exception& error) {
+      status = Status(ErrorCode::kInternal, error.what());
+    }
     const std::lock_guard lock(mutex_);
     --openings_;
-    const bool awaited = from.ok() && *from > rank_ && static_cast<std::size_t>(*from) < sockets_.size() &&
-                         !sockets_[static_cast<std::size_t>(*from)].open();
-    if (!awaited) {
-      log(LogLevel::kWarn, "carrier.stranger", "reason=\"{}\"",
-          from.ok() ? fmt::format("rank {} is not awaited", *from) : from.error().message());
-      caller.socket = Socket();
-      return;
-    }
-    sockets_[static_cast<std::size_t>(*from)] = std::move(caller.socket);
+    if (status.ok()) return;
+    turned_away(status.message());
+    caller.socket = Socket();
+  }
+
+  Status let_in(Caller& caller, TimePoint deadline) {
+    SHOAL_ASSIGN(from, answer(caller.socket, rank_, token_, epoch_, deadline));
+    const std::lock_guard lock(mutex_);
+    const bool awaited = from > rank_ && static_cast<std::size_t>(from) < sockets_.size() &&
+                         !sockets_[static_cast<std::size_t>(from)].open();
+    if (!awaited) return {ErrorCode::kInvalidArgument, fmt::format("rank {} is not awaited", from)};
+    sockets_[static_cast<std::size_t>(from)] = std::move(caller.socket);
     --missing_;
+    return {};
   }
 
   const std::int32_t rank_;

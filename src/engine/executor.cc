@@ -434,7 +434,12 @@ bool Executor::Impl::recover(RankParts& parts) {
       }
       return connect_epoch(parts, others, first_plan);
     };
-    const Status status = attempt();
+    Status status;
+    try {
+      status = attempt();
+    } catch (const std::exception& error) {
+      status = Status(ErrorCode::kInternal, fmt::format("beginning the epoch failed: {}", error.what()));
+    }
     if (status.ok()) break;
     log(LogLevel::kWarn, "worker.epoch_failed", "epoch={} reason=\"{}\"", epoch.value, status.message());
   }

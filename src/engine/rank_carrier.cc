@@ -88,6 +88,20 @@ Expected<RankConnection> share_memory(const RankMeeting& meeting, const comm::Sh
   return connection;
 }
 
+// The mesh of all ranks, which ends early where `interrupt` is tripped.
+Expected<std::vector<comm::Socket>> call_and_answer(const RankMeeting& meeting,
+                                                    const wire::ClusterToken& token, comm::Listener& listener,
+                                                    Interrupt& interrupt, TimePoint deadline) {
+  // Also where it ends by an exception: the listener goes next.
+  struct Release {
+    Interrupt& interrupt;
+    ~Release() { interrupt.release(); }
+  } const release{interrupt};
+  interrupt.watch(listener);
+  return comm::connect_mesh(meeting.rank, meeting.endpoints, listener, token, meeting.epoch, deadline,
+                            [&](const comm::Socket* call) { interrupt.watch_call(call); });
+}
+
 }  // namespace
 
 std::uint64_t ring_bytes_for(const Layout& layout, std::int64_t hidden) {
@@ -125,15 +139,11 @@ Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::C
   }
   if (listener == nullptr)
     return Status(ErrorCode::kCorrupt, "ranks are on several hosts and this one listens to none");
-  interrupt.watch(*listener);
-  auto sockets = comm::connect_mesh(meeting.rank, meeting.endpoints, *listener, token, meeting.epoch,
-                                    deadline, [&](const comm::Socket* call) { interrupt.watch_call(call); });
-  interrupt.release();
-  if (!sockets.ok()) return sockets.error();
+  SHOAL_ASSIGN(sockets, call_and_answer(meeting, token, *listener, interrupt, deadline));
   comm::TcpCarrier::Options options;
   if (!meeting.spin) options.looks = 0;
   RankConnection connection;
-  connection.carrier = std::make_unique<comm::TcpCarrier>(meeting.rank, *std::move(sockets), options);
+  connection.carrier = std::make_unique<comm::TcpCarrier>(meeting.rank, std::move(sockets), options);
   if (!layout.groups.empty()) {
     SHOAL_ASSIGN(shared, share_memory(meeting, layout, pool, interrupt, deadline));
     connection.host = std::move(shared.host);

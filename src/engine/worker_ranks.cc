@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <system_error>
 #include <utility>
 
 #include "core/log.h"
@@ -20,6 +22,10 @@ constexpr std::chrono::seconds kStartTime{60};
 constexpr std::chrono::seconds kFinishTime{5};
 // A rank that comes back may be here before its end has been dealt with.
 constexpr std::chrono::seconds kSeatTime{2};
+
+void turned_away(const std::string& reason) {
+  log(LogLevel::kWarn, "ranks.stranger", "reason=\"{}\"", reason);
+}
 
 }  // namespace
 
@@ -139,57 +145,76 @@ void WorkerRanks::accept() {
     if (openings_ >= kMostOpenings) continue;
     ++openings_;
     // Each on its own: a stranger that says nothing keeps nobody waiting.
-    std::thread([this, taken = *std::move(socket)]() mutable {
-      admit(std::move(taken));
-      const std::lock_guard done(mutex_);
+    try {
+      std::thread([this, taken = *std::move(socket)]() mutable {
+        try {
+          admit(std::move(taken));
+        } catch (const std::exception& error) {
+          turned_away(error.what());
+        }
+        const std::lock_guard done(mutex_);
+        --openings_;
+        changed_.notify_all();
+      }).detach();
+    } catch (const std::system_error& error) {
       --openings_;
-      changed_.notify_all();
-    }).detach();
+      turned_away(error.what());
+    }
   }
 }
 
 void WorkerRanks::admit(comm::Socket socket) {
   const TimePoint deadline = now() + kOpeningTime;
-  const auto turned_away = [](const Status& status) {
-    log(LogLevel::kWarn, "ranks.stranger", "reason=\"{}\"", status.message());
-  };
   if (const Status opened = comm::open_as_callee(socket, *token_, wire::LinkPurpose::kControl, deadline);
       !opened.ok())
-    return turned_away(opened);
+    return turned_away(opened.message());
   auto link = std::make_unique<comm::ControlLink>(std::move(socket));
   auto frame = link->receive(deadline);
-  if (!frame.ok()) return turned_away(frame.error());
+  if (!frame.ok()) return turned_away(frame.error().message());
   auto join = frame->type == MessageType::kJoin
                   ? wire::decode_join(frame->body)
                   : Expected<wire::Join>(ErrorCode::kCorrupt, "it does not ask to join");
-  if (!join.ok()) return turned_away(join.error());
+  if (!join.ok()) return turned_away(join.error().message());
   auto rank = seat(*join);
   if (!rank.ok()) {
     (void)link->send(MessageType::kRefuse, wire::encode_sentence(rank.error().message()));
     // Until it hangs up: closing with its beats unread would take the sentence back.
     for (int i = 0; i < 4 && link->receive(now() + std::chrono::seconds(1)).ok();) ++i;
-    return turned_away(rank.error());
+    return turned_away(rank.error().message());
   }
-  const std::int32_t index = *rank;
+  try {
+    let_in(*rank, *join, std::move(link));
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    Member& member = members_[static_cast<std::size_t>(*rank)];
+    if (member.link == nullptr) member.state = State::kAbsent;
+    changed_.notify_all();
+    throw;
+  }
+}
+
+// It has its seat.
+void WorkerRanks::let_in(std::int32_t index, const wire::Join& join,
+                         std::unique_ptr<comm::ControlLink> link) {
   wire::Assign assign;
   {
     const std::lock_guard lock(mutex_);
-    assign = assign_for(index, join->host);
+    assign = assign_for(index, join.host);
   }
   (void)link->send(MessageType::kAssign, wire::encode(assign));
   const std::lock_guard lock(mutex_);
   // An epoch has begun meanwhile: the rank hears of it before anything else.
   if (assign.epoch != epoch_) (void)link->send(MessageType::kReset, wire::encode_epoch(epoch_));
   Member& member = members_[static_cast<std::size_t>(index)];
-  member.name = fmt::format("rank {} (process {})", index, join->pid);
-  member.host = join->host;
-  member.pid = join->pid;
+  member.name = fmt::format("rank {} (process {})", index, join.pid);
+  member.host = join.host;
+  member.pid = join.pid;
   member.state = State::kLoading;
   member.link = std::make_unique<comm::PulsedLink>(
       std::move(link), [this, index](comm::ControlFrame got) { take_frame(index, std::move(got)); },
       [this, index](const Status& status) { lose(index, status); });
   changed_.notify_all();
-  log(LogLevel::kInfo, "rank.joined", "rank={} host={} pid={} epoch={}", index, join->host, join->pid,
+  log(LogLevel::kInfo, "rank.joined", "rank={} host={} pid={} epoch={}", index, join.host, join.pid,
       epoch_.value);
 }
 
