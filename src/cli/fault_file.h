@@ -2,12 +2,15 @@
 // section 6). Only programs built with the preset `faults` take one.
 //
 // Thread-safety: pure.
-// Errors: kInvalidArgument naming file and entry.
+// Errors: kInvalidArgument naming file and entry, for one that would never happen too; kIo where the file
+//   cannot be read.
 
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "comm/fault_plan.h"
 #include "core/expected.h"
@@ -20,6 +23,8 @@ inline constexpr bool kTakesFaults = true;
 inline constexpr bool kTakesFaults = false;
 #endif
 
-Expected<std::shared_ptr<comm::FaultPlan>> read_fault_file(const std::filesystem::path& file);
+// ranks: of the layout, where that is known.
+Expected<std::shared_ptr<comm::FaultPlan>> read_fault_file(const std::filesystem::path& file,
+                                                           std::optional<std::int32_t> ranks);
 
 }  // namespace shoal::cli

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,7 @@ int run_rank(RankFlags& flags) {
   flags.join.build = SHOAL_VERSION;
   if (flags.no_more_faults) flags.join.faults = std::make_shared<comm::FaultPlan>(std::vector<comm::Fault>{});
   if (!flags.fault_plan.empty()) {
-    auto faults = read_fault_file(flags.fault_plan);
+    auto faults = read_fault_file(flags.fault_plan, std::nullopt);
     if (!faults.ok()) return complain("rank", faults.error());
     flags.join.faults = *std::move(faults);
   }

@@ -77,10 +77,16 @@ def test_a_rank_that_dies_while_starting_ends_the_start(small_model, tmp_path, a
     ('[{"at": "plan", "rank": 1, "action": "explode"}]', "fault 1: 'action' must be kill"),
     ('[{"at": "plan", "rank": 1, "action": "drop"}]', "fault 1: 'drop' can be done to a transfer only"),
     ('[{"at": "plan", "rank": 1, "action": "kill", "nht": 2}]', "'nht' is unknown"),
+    ('[{"at": "plan", "rank": 1, "action": "delay"}]', "fault 1: 'delay' needs 'delay_ms'"),
+    ('[{"at": "plan", "rank": 1, "action": "kill", "delay_ms": 5}]', "fault 1: 'delay_ms' is for the action 'delay' alone"),
+    ('[{"at": "plan", "rank": 2, "action": "kill"}]', "fault 1: there is no rank 2: the layout has 2"),
+    ('[{"at": "join", "rank": 0, "action": "kill"}]', "fault 1: rank 0 never comes to 'join'"),
+    (None, "faults.json cannot be read: No such file or directory"),
 ])
 def test_mistakes_in_a_plan_are_one_sentence(small_model, tmp_path, text, sentence):
     plan = tmp_path / "faults.json"
-    plan.write_text(text)
+    if text is not None:
+        plan.write_text(text)
     done = subprocess.run([FAULTS_BINARY, "serve", small_model, "--port", "0", "--tp", "2", "--log-level", "error", "--fault-plan", plan],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and sentence in done.stderr
