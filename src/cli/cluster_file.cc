@@ -24,7 +24,8 @@ class Fields {
   void take(std::string_view key, std::string& value) {
     if (const auto* node = find(key)) {
       const auto text = node->value_exact<std::string>();
-      text ? void(value = *text) : wrong(*node, key, "a string");
+      if (!text || text->empty()) return wrong(*node, key, "a string, and not an empty one");
+      value = *text;
     }
   }
   void take(std::string_view key, std::filesystem::path& value) {
@@ -105,6 +106,11 @@ Expected<ClusterHost> host_of(const toml::table& table, const std::string& file,
   fields.take_number<std::int32_t>("threads", host.threads, 1, 4096);
   fields.take("flags", host.flags);
   SHOAL_TRY(fields.status());
+  if (number == 0 && !host.flags.empty())
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{}:{}: the first host's 'flags' would go nowhere: those of the server and its "
+                              "ranks stand above [[hosts]]",
+                              file, table.get("flags")->source().begin.line));
   return host;
 }
 
@@ -118,7 +124,12 @@ Status check(const ClusterFile& cluster) {
   if (ranks != cluster.tp * cluster.pp)
     return bad(fmt::format("tp {} and pp {} take {} ranks, the hosts have {}", cluster.tp, cluster.pp,
                            cluster.tp * cluster.pp, ranks));
-  if (cluster.hosts.size() == 1) return {};
+  if (cluster.hosts.size() == 1) {
+    if (!cluster.join.empty()) return bad("'join' is for several hosts: with one no rank joins");
+    if (!cluster.token_file.empty() || !cluster.hosts.front().token_file.empty())
+      return bad("'token_file' is for several hosts: with one no rank joins");
+    return {};
+  }
   if (cluster.join.empty())
     return bad("several hosts need 'join': HOST:PORT where their ranks reach the first");
   auto join = comm::parse_endpoint(cluster.join);
@@ -140,7 +151,6 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
                               parsed.error().description()));
   ClusterFile cluster;
   cluster.file = file;
-  cluster.token_file = "cluster.token";
   cluster.logs = "logs";
   Fields fields(parsed.table(), file.string());
   fields.take("model", cluster.model);
@@ -166,6 +176,7 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
     cluster.hosts.front().ranks = cluster.tp * cluster.pp;
   }
   SHOAL_TRY(check(cluster));
+  if (cluster.token_file.empty()) cluster.token_file = "cluster.token";
   // Paths are the file's neighbours, wherever the command is given.
   std::error_code ignored;
   const std::filesystem::path folder = std::filesystem::absolute(file, ignored).parent_path();

@@ -150,6 +150,12 @@ def test_a_cluster_that_cannot_come_to_be_says_why(tmp_path, small_model):
     ('model = "m"\ntp = 2\njoin = "here"\n[[hosts]]\n[[hosts]]', "'here' is not an address HOST:PORT"),
     ('model = "m"\n[[hosts]]\nstart = "ssh b"', ":3: 'start' must be a list of strings"),
     ('model = "m"\nhosts = 3', ":2: 'hosts' must be tables, each begun by [[hosts]]"),
+    ('model = "m"\n[[hosts]]\nflags = ["--threads", "2"]', ":3: the first host's 'flags' would go nowhere"),
+    ('model = "m"\njoin = "127.0.0.1:7000"', "'join' is for several hosts"),
+    ('model = "m"\ntoken_file = "t"', "'token_file' is for several hosts"),
+    ('model = "m"\n[[hosts]]\ntoken_file = "t"', "'token_file' is for several hosts"),
+    ('model = "m"\ntoken_file = ""', ":2: 'token_file' must be a string, and not an empty one"),
+    ('model = "m"\nlogs = ""', ":2: 'logs' must be a string, and not an empty one"),
     ('model = ', ":1: "),
 ])
 def test_mistakes_in_the_file_are_one_sentence(tmp_path, text, sentence):
