@@ -13,6 +13,7 @@
 
 #include "cli/cli_model.h"
 #include "cli/fault_file.h"
+#include "cli/token_file.h"
 #include "comm/shm_meeting.h"
 #include "core/log.h"
 #include "engine/joined_rank.h"
@@ -32,7 +33,7 @@ struct RankFlags {
 };
 
 Expected<wire::ClusterToken> token_of(const RankFlags& flags) {
-  if (!flags.token_file.empty()) return wire::ClusterToken::load(flags.token_file);
+  if (!flags.token_file.empty()) return load_token(flags.token_file);
   if (flags.token_fd < 0)
     return Status(ErrorCode::kInvalidArgument, "--token-file is needed: the head's cluster token");
   std::string secret;

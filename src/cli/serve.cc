@@ -21,6 +21,7 @@
 #include "cli/fault_file.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
+#include "cli/token_file.h"
 #include "core/log.h"
 #include "engine/engine.h"
 #include "formats/generation_config.h"
@@ -153,7 +154,7 @@ Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
     if (joining.local_ranks == 0) joining.local_ranks = 1;
   }
   if (!flags.token_file.empty()) {
-    SHOAL_ASSIGN(token, wire::ClusterToken::load(flags.token_file));
+    SHOAL_ASSIGN(token, load_token(flags.token_file));
     joining.token = std::make_shared<const wire::ClusterToken>(std::move(token));
   }
   return joining;

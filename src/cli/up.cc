@@ -3,78 +3,82 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "cli/cli_model.h"
 #include "cli/cluster_file.h"
 #include "cli/cluster_supervisor.h"
-#include "wire/cluster_token.h"
+#include "cli/token_file.h"
 
 namespace shoal::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 
-// Held by the process that keeps a cluster running; the file holds its number.
+// Held by the process that keeps a cluster running. A record lock: the kernel says who holds it, so that no
+// number that an earlier process has left behind is ever taken for that one's.
 class RunLock {
  public:
-  static Expected<RunLock> open(const ClusterFile& cluster) {
+  // kNotFound: there is no such file.
+  static Expected<RunLock> open(const ClusterFile& cluster, int flags) {
     const std::string file = (cluster.logs / "up.lock").string();
-    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int fd = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
     if (fd < 0)
-      return Status(ErrorCode::kIo, fmt::format("{} cannot be opened: {}", file, std::strerror(errno)));
-    return RunLock(fd);
+      return Status(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                    fmt::format("{} cannot be opened: {}", file, std::strerror(errno)));
+    return RunLock(file, fd);
   }
   ~RunLock() {
     if (fd_ >= 0) ::close(fd_);
   }
-  RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RunLock(RunLock&& other) noexcept : file_(std::move(other.file_)), fd_(std::exchange(other.fd_, -1)) {}
   RunLock& operator=(RunLock&&) = delete;
 
-  bool take() const {
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) return false;
-    const std::string pid = std::to_string(::getpid());
-    return ::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, pid.data(), pid.size(), 0) > 0;
+  // No process: this one's now, until it ends. Else whose it is.
+  Expected<std::optional<pid_t>> take() const {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      struct flock lock = whole();
+      if (::fcntl(fd_, F_SETLK, &lock) == 0) return std::optional<pid_t>();
+      if (errno != EACCES && errno != EAGAIN) return failure();
+      SHOAL_ASSIGN(pid, holder());
+      if (pid) return pid;  // else it has been given back in between
+    }
+    return Status(ErrorCode::kUnavailable, fmt::format("{} changes hands all the time", file_));
   }
-  // Of whoever holds it.
-  pid_t holder() const {
-    char text[32] = {};
-    const ssize_t n = ::pread(fd_, text, sizeof text - 1, 0);
-    pid_t pid = 0;
-    if (n > 0) std::from_chars(text, text + n, pid);
-    return pid;
+  // A number below 1: a process that this system, or this container, has no number for.
+  Expected<std::optional<pid_t>> holder() const {
+    struct flock lock = whole();
+    if (::fcntl(fd_, F_GETLK, &lock) != 0) return failure();
+    return lock.l_type == F_UNLCK ? std::optional<pid_t>() : lock.l_pid;
   }
 
  private:
-  explicit RunLock(int fd) : fd_(fd) {}
+  RunLock(std::string file, int fd) : file_(std::move(file)), fd_(fd) {}
+  static struct flock whole() {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    return lock;
+  }
+  Status failure() const {
+    return {ErrorCode::kIo, fmt::format("{} cannot be locked: {}", file_, std::strerror(errno))};
+  }
+
+  std::string file_;
   int fd_;
 };
-
-// A cluster that has none gets a token of its own, which only its owner reads.
-Status ensure_token(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (std::filesystem::exists(file, ignored)) return wire::ClusterToken::load(file).status();
-  SHOAL_ASSIGN(token, wire::ClusterToken::draw());
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const std::string text = token.secret() + "\n";
-  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  if (written) return {};
-  return {ErrorCode::kIo, fmt::format("{} cannot be written: {}", file.string(), std::strerror(error))};
-}
 
 // A line with the time; on a terminal also how long a start takes.
 class Report {
@@ -129,11 +133,13 @@ int run_up(const std::string& file) {
   std::filesystem::create_directories(cluster->logs, failed);
   if (failed)
     return complain("up", {ErrorCode::kIo, fmt::format("{}: {}", cluster->logs.string(), failed.message())});
-  auto lock = RunLock::open(*cluster);
+  auto lock = RunLock::open(*cluster, O_RDWR | O_CREAT);
   if (!lock.ok()) return complain("up", lock.error());
-  if (!lock->take())
-    return complain("up", {ErrorCode::kUnavailable,
-                           fmt::format("{} is up already, by process {}", file, lock->holder())});
+  const auto other = lock->take();
+  if (!other.ok()) return complain("up", other.error());
+  if (*other)
+    return complain("up",
+                    {ErrorCode::kUnavailable, fmt::format("{} is up already, by process {}", file, **other)});
   if (cluster->hosts.size() > 1) {
     if (const Status token = ensure_token(cluster->token_file); !token.ok()) return complain("up", token);
   }
@@ -159,22 +165,32 @@ int run_up(const std::string& file) {
 int run_down(const std::string& file, double seconds) {
   auto cluster = read_cluster_file(file);
   if (!cluster.ok()) return complain("down", cluster.error());
-  auto lock = RunLock::open(*cluster);
-  const pid_t pid = lock.ok() ? lock->holder() : 0;
-  if (!lock.ok() || lock->take())
-    return complain("down", {ErrorCode::kUnavailable, fmt::format("{} is not up", file)});
-  if (pid <= 0 || ::kill(pid, SIGTERM) != 0)
+  const Status not_up{ErrorCode::kUnavailable, fmt::format("{} is not up", file)};
+  auto lock = RunLock::open(*cluster, O_RDONLY);
+  if (!lock.ok())
+    return complain("down", lock.error().code() == ErrorCode::kNotFound ? not_up : lock.error());
+  const auto first = lock->holder();
+  if (!first.ok()) return complain("down", first.error());
+  if (!*first) return complain("down", not_up);
+  const pid_t pid = **first;
+  if (pid <= 0)
+    return complain("down", {ErrorCode::kUnavailable,
+                             fmt::format("{} is up on another machine or in another container", file)});
+  // ESRCH: it has just ended by itself.
+  if (::kill(pid, SIGTERM) != 0 && errno != ESRCH)
     return complain("down", {ErrorCode::kIo,
                              fmt::format("process {} cannot be told to end: {}", pid, std::strerror(errno))});
   const TimePoint deadline = now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-  while (!lock->take()) {
+  for (;;) {
+    const auto holder = lock->holder();
+    if (!holder.ok()) return complain("down", holder.error());
+    if (*holder != pid) return 0;  // nobody's, or already that of an `up` begun since
     if (now() >= deadline)
       return complain(
           "down", {ErrorCode::kDeadline,
                    fmt::format("process {} has been told to end and still runs after {} s", pid, seconds)});
     std::this_thread::sleep_for(kTick);
   }
-  return 0;
 }
 
 }  // namespace
