@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -21,6 +23,7 @@ namespace {
 constexpr double kNewAfter = 60;      // seconds
 constexpr double kLongestPause = 30;  // seconds
 constexpr std::streamoff kTail = 4096;
+constexpr std::chrono::seconds kKilledTime{10};
 constexpr int kNotStarted = 127;
 
 // After fork(): only what is safe there.
@@ -50,14 +53,18 @@ SupervisedProcess::SupervisedProcess(SupervisedProcess&& other) noexcept
       log_(std::move(other.log_)),
       command_(std::move(other.command_)),
       pid_(std::exchange(other.pid_, 0)),
+      log_begin_(other.log_begin_),
       started_(other.started_),
       due_(other.due_),
       failures_(other.failures_) {}
 
 SupervisedProcess::~SupervisedProcess() {
   if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  signal(SIGKILL);
+  // Which ends it at once, but where the kernel holds it (a disk that does not answer): that one is left.
+  const TimePoint deadline = now() + kKilledTime;
+  while (::waitpid(pid_, nullptr, WNOHANG) == 0 && now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 Status SupervisedProcess::start_if_due() {
@@ -65,6 +72,8 @@ Status SupervisedProcess::start_if_due() {
   const int log = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0)
     return {ErrorCode::kIo, fmt::format("{} cannot be written: {}", log_.string(), std::strerror(errno))};
+  struct stat info {};
+  log_begin_ = ::fstat(log, &info) == 0 ? info.st_size : 0;
   std::vector<char*> arguments;
   for (std::string& word : command_) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -74,6 +83,7 @@ Status SupervisedProcess::start_if_due() {
   const int error = errno;
   ::close(log);
   if (pid < 0) return {ErrorCode::kIo, fmt::format("{} cannot be started: {}", name_, std::strerror(error))};
+  ::setpgid(pid, pid);  // as it does itself: whoever comes first, a signal finds the group
   pid_ = pid;
   started_ = now();
   return {};
@@ -97,7 +107,8 @@ std::optional<SupervisedProcess::End> SupervisedProcess::ended() {
 }
 
 void SupervisedProcess::signal(int number) const {
-  if (running()) ::kill(pid_, number);
+  // What asks for an end is for the process, which sees to its own; what takes it away, for all it started.
+  if (running()) ::kill(number == SIGKILL ? -pid_ : pid_, number);
 }
 
 bool SupervisedProcess::wait(TimePoint deadline) {
@@ -109,11 +120,11 @@ bool SupervisedProcess::wait(TimePoint deadline) {
   return true;
 }
 
-// Of its log: what it said last usually says why it ended.
+// Of its log since it was started: what it said last usually says why it ended.
 std::string SupervisedProcess::last_line() const {
   std::ifstream file(log_, std::ios::ate | std::ios::binary);
   if (!file) return {};
-  file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kTail));
+  file.seekg(std::max<std::streamoff>(log_begin_, static_cast<std::streamoff>(file.tellg()) - kTail));
   std::string line, last;
   while (std::getline(file, line)) {
     if (!line.empty()) last = line;

@@ -41,6 +41,7 @@ class SupervisedProcess {
   };
   // Where it has ended since this was asked last.
   std::optional<End> ended();
+  // SIGKILL: to its whole process group; any other to the process alone.
   void signal(int number) const;
   // False where it still runs then.
   bool wait(TimePoint deadline);
@@ -52,6 +53,7 @@ class SupervisedProcess {
   std::filesystem::path log_;
   std::vector<std::string> command_;
   pid_t pid_ = 0;
+  off_t log_begin_ = 0;  // where what this run says begins
   TimePoint started_{};
   TimePoint due_{};
   int failures_ = 0;
