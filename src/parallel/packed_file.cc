@@ -222,7 +222,7 @@ Status PackedFileWriter::create() {
   // A name may be another thread's, and another process may take the file for abandoned before it is locked.
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const std::filesystem::path path = fmt::format("{}{}.tmp", stem, attempt);
-    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) return io_error(path, "cannot make the file");
     struct stat info {};
@@ -302,6 +302,10 @@ Status PackedFileWriter::commit(bool replace) {
   SHOAL_TRY(write_all(fd_, std::as_bytes(std::span(checksums_)), sizeof(header), path_));
   SHOAL_TRY(write_all(fd_, std::as_bytes(std::span(&header, 1)), 0, path_));
   // Not synchronised with the disk: what a power failure leaves half written the checksums tell.
+  // Others map it: nobody is to write it again. Whom the umask kept from reading stays kept, and a file
+  // system that knows no modes serves as well.
+  struct stat info {};
+  if (::fstat(fd_, &info) == 0) (void)!::fchmod(fd_, info.st_mode & 0444);
   const std::filesystem::path name = folder_ / layout_.file_name();
   int rc = ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, name.c_str(), replace ? 0 : RENAME_NOREPLACE);
   if (rc != 0 && errno == EEXIST) return {};  // the temporary one goes with this object

@@ -63,6 +63,7 @@ TEST_F(PackedCacheTest, DamagedFilesAreWrittenAnew) {
   expect_served_from_cache();
   const auto size = fs::file_size(cached()[0]);
   for (const std::uintmax_t length : {size / 2, std::uintmax_t{0}, std::uintmax_t{100}}) {
+    fs::permissions(cached()[0], fs::perms::owner_write, fs::perm_options::add);
     fs::resize_file(cached()[0], length);
     expect_served_from_cache();
     EXPECT_EQ(fs::file_size(cached()[0]), size);

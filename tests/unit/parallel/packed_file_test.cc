@@ -69,7 +69,9 @@ class PackedFileTest : public ::testing::Test {
     for (const auto& entry : fs::directory_iterator(folder_)) out.push_back(entry.path().filename().string());
     return out;
   }
+  void make_writable() const { fs::permissions(name(), fs::perms::owner_write, fs::perm_options::add); }
   void flip_bit(std::size_t at) const {
+    make_writable();
     std::fstream file(name(), std::ios::binary | std::ios::in | std::ios::out);
     file.seekg(static_cast<std::streamoff>(at));
     const auto byte = static_cast<char>(file.get());
@@ -175,6 +177,7 @@ TEST_F(PackedFileTest, OtherLengthsAreSeen) {
   for (const std::size_t length : {std::size_t{0}, std::size_t{71}, std::size_t{72}, std::size_t{4096},
                                    layout().file_bytes() - 1, layout().file_bytes() + 1}) {
     ASSERT_TRUE(write(true).ok());
+    make_writable();
     fs::resize_file(name(), length);
     const char* reason = length < 72 ? "too short" : "length is not";
     EXPECT_NE(why_not().find(reason), std::string::npos) << length << ": " << why_not();
