@@ -1,5 +1,9 @@
 // `shoal bench traffic`: what a layout moves between its ranks, by purpose: as the formulas say
 // (layout/traffic.h) and as the ranks' ledgers have counted it.
+//
+// Thread-safety: one thread, main's.
+// Ownership: `bench` and exit_code are borrowed, until parsing is over.
+// Exit codes: 0; 1 where the two differ or the model cannot be loaded; 2 usage.
 
 #pragma once
 

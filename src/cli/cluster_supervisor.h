@@ -3,8 +3,8 @@
 // Thread-safety: belongs to one thread; asking the server's health has a thread of its own inside HttpClient.
 // Ownership: owns the processes. The destructor kills what stop() has not ended.
 // Invariants: before the cluster has been ready once, a process that cannot succeed (the server ends by
-// itself,
-//   a command is not found or refuses its flags) ends the whole; afterwards whatever ends is started again.
+//   itself, a command is not found or refuses its flags) ends the whole; afterwards whatever ends is started
+//   again.
 
 #pragma once
 

@@ -11,8 +11,7 @@
 //   2. Two buffers a rank, used in turn: whoever has announced round k + 1 on lane 0 has finished reading
 //      round k on all lanes, so a buffer is written again only when nobody reads it.
 //   3. The lanes that a small piece leaves idle lag at most kMostLag rounds behind lane 0. Rounds wrap and
-//   are
-//      compared by their distance, which holds up to 2^31.
+//      are compared by their distance, which holds up to 2^31.
 
 #pragma once
 

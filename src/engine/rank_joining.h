@@ -33,7 +33,9 @@ struct RankJoining {
 // One rank as the head sees it.
 struct RankReport {
   std::int32_t rank = 0;
-  std::string state;  // "absent", "joining", "loading", "starting", "ready", "lost"
+  // "absent", "joining", "loading", "loaded", "starting", "ready", "lost"; the head's own: "ready", or
+  // "waiting" while another is lost.
+  std::string state;
   std::string host;
   std::int32_t pid = 0;
   TrafficTotals traffic;

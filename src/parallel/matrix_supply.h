@@ -9,8 +9,7 @@
 // Thread-safety: belongs to the loading thread; packing and checking run on the context's pool.
 // Ownership: borrows the model's files. Matrices from a packed file share it; all others own their bytes.
 // Invariants: the same bytes, wherever they come from. The cache is never needed: whatever is wrong with it
-// is
-//   said in one warning, and the files serve.
+//   is said in one warning, and the files serve.
 
 #pragma once
 

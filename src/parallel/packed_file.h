@@ -6,14 +6,14 @@
 // can keep 2 MiB together do, and decode reads it as fast as memory of its own.
 //
 // Thread-safety: a file is immutable; a writer belongs to one thread, which takes part in the pool it is
-// given. Ownership: a file owns its mapping. A writer owns its temporary file, which goes with it.
+//   given.
+// Ownership: a file owns its mapping. A writer owns its temporary file, which goes with it.
 // Invariants:
 //   1. A file has its name only once it is whole. A writer that is killed leaves a temporary file that nobody
 //      opens and the next writer in that folder removes.
 //   2. open() gives a file whose every byte has been checked, or none.
 //   3. A file that is removed while it is mapped stays until the last mapping ends. One that is cut short
-//   then
-//      raises SIGBUS, as with every mapping.
+//      then raises SIGBUS, as with every mapping.
 // Errors: one sentence with the file and the reason. kNotFound: there is none.
 
 #pragma once
