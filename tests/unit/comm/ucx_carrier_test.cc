@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -29,6 +30,8 @@ class UcxOverLoopback : public testing::Test {
       endpoints.push_back({"127.0.0.1", listeners.back().port()});
     }
     const auto token = *wire::ClusterToken::draw();
+    // They go together: what a rank sent last may be lost with it.
+    std::vector<std::unique_ptr<UcxCarrier>> carriers(static_cast<std::size_t>(ranks));
     std::vector<std::thread> threads;
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
@@ -38,7 +41,8 @@ class UcxOverLoopback : public testing::Test {
         ASSERT_TRUE(mesh.ok()) << mesh.error().message();
         auto carrier = UcxCarrier::connect(rank, *std::move(mesh), {"lo", 0}, deadline);
         ASSERT_TRUE(carrier.ok()) << carrier.error().message();
-        f(rank, **carrier);
+        auto& kept = carriers[static_cast<std::size_t>(rank)] = *std::move(carrier);
+        f(rank, *kept);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -62,9 +66,6 @@ TEST_F(UcxOverLoopback, SumsAndGathers) {
     ASSERT_TRUE(group.all_gather(Purpose::kSample, mine, places).ok());
     EXPECT_EQ(all[0], std::vector<std::byte>(1, std::byte{1}));
     EXPECT_EQ(all[2], std::vector<std::byte>(300'000, std::byte{3}));
-    // Nobody leaves while another still waits.
-    float nothing = 0;
-    ASSERT_TRUE(group.all_reduce(Purpose::kPlan, std::span(&nothing, 1)).ok());
   });
 }
 
