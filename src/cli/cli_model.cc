@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "engine/engine.h"
 #include "kernels/isa.h"
 
 namespace shoal::cli {
@@ -42,6 +43,16 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
                    "Strict mode: the same bits however tokens are batched and chunked");
 }
 
+void ModelFlags::apply_to(engine::EngineOptions& options) const {
+  options.model = model;
+  options.threads = threads;
+  options.kv_dtype = kv();
+  options.activations = activation_type();
+  options.deterministic = deterministic;
+  options.weights = weight_type();
+  options.packed_cache = packed_cache;
+}
+
 OpenModel::OpenModel(const ModelFlags& flags, kernels::Isa isa)
     : pool_({.threads = flags.threads > 0 ? flags.threads : usable_cores(),
              .spin = std::chrono::microseconds(flags.threads > usable_cores() ? 0 : 200),
@@ -49,8 +60,7 @@ OpenModel::OpenModel(const ModelFlags& flags, kernels::Isa isa)
       kv_dtype_(flags.kv()) {
   context_.pool = &pool_;
   context_.isa = isa;
-  context_.activations =
-      flags.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
+  context_.activations = flags.activation_type();
   context_.strict = flags.deterministic;
 }
 

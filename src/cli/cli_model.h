@@ -21,6 +21,10 @@ namespace CLI {
 class App;
 }
 
+namespace shoal::engine {
+struct EngineOptions;
+}
+
 namespace shoal::cli {
 
 struct ModelFlags {
@@ -34,6 +38,10 @@ struct ModelFlags {
 
   std::optional<DType> weight_type() const { return dtype_from_name(weights); }
   KvDType kv() const { return kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16; }
+  kernels::Activations activation_type() const {
+    return activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
+  }
+  void apply_to(engine::EngineOptions& options) const;
 };
 
 // MODEL, --kv-dtype, --activations, --weights, --packed-cache, --threads, --deterministic.

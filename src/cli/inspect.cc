@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cli_model.h"
 #include "cli/inspect_report.h"
 #include "formats/checkpoint.h"
 #include "formats/fingerprint.h"
@@ -66,11 +67,6 @@ std::vector<KvNeed> kv_needs(const ModelMetadata& model, std::int64_t context, K
     out.push_back({group.layers.size(), group.window, pages, layout.page_bytes()});
   }
   return out;
-}
-
-int complain(const Status& status, int exit_code) {
-  fmt::print(stderr, "shoal inspect: {}\n", status.message());
-  return exit_code;
 }
 
 // A file without weights: its tokenizer is all there is, and it may be of any architecture.
@@ -141,7 +137,8 @@ Expected<InspectReport> make_report(const InspectFlags& flags) {
 
 int run_inspect(const InspectFlags& flags) {
   const auto report = make_report(flags);
-  if (!report) return complain(report.error(), report.error().code() == ErrorCode::kInvalidArgument ? 2 : 1);
+  if (!report)
+    return complain("inspect", report.error(), report.error().code() == ErrorCode::kInvalidArgument ? 2 : 1);
   flags.json ? print_json(*report) : print_text(*report);
   return 0;
 }

@@ -172,14 +172,7 @@ class LayoutRuns {
 
 Expected<std::unique_ptr<engine::Engine>> start_engine(const LayoutBench& bench) {
   engine::EngineOptions options;
-  options.model = bench.model.model;
-  options.threads = bench.model.threads;
-  options.kv_dtype = bench.model.kv();
-  options.activations =
-      bench.model.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
-  options.deterministic = bench.model.deterministic;
-  options.weights = bench.model.weight_type();
-  options.packed_cache = bench.model.packed_cache;
+  bench.model.apply_to(options);
   const std::int64_t tokens = std::int64_t{bench.prompt} + std::max(bench.generate + 1, 4);
   options.kv_pages = (tokens + kPageTokens - 1) / kPageTokens * bench.batch;
   options.max_sequences = bench.batch;

@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cli/process_end.h"
 #include "core/log.h"
 
 extern char** environ;
@@ -22,11 +21,6 @@ namespace {
 
 // Where a rank finds the token.
 constexpr int kTokenDescriptor = 3;
-
-std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("was killed by signal {}", WTERMSIG(status));
-  return fmt::format("ended with exit code {}", WEXITSTATUS(status));
-}
 
 // The read end; the token fits into the pipe whether anybody reads or not.
 Expected<int> pipe_with(const std::string& secret) {
@@ -42,18 +36,6 @@ Expected<int> pipe_with(const std::string& secret) {
 
 // What SIGKILL takes at most: a process in the kernel's hands, on a disk that does not answer, outlives it.
 constexpr std::chrono::seconds kKillTime{5};
-
-// Of a process's descriptor: whether it has ended by then.
-bool readable_by(int descriptor, TimePoint deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now());
-    pollfd waited{descriptor, POLLIN, 0};
-    const int ready = ::poll(&waited, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
-    if (ready > 0) return true;
-    if (ready == 0 && now() >= deadline) return false;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
 
 struct SpawnSettings {
   posix_spawn_file_actions_t files;
@@ -140,17 +122,12 @@ void ProcessLauncher::finish(TimePoint deadline) {
 
 // By itself, or by force after the deadline.
 void ProcessLauncher::end(const Process& process, TimePoint deadline) {
-  // A process of ours that was not waited for keeps its number, so this names it and no other. Without the
-  // descriptor (a sandbox that forbids it) nothing can be waited for with a deadline: it is ended at once.
-  // By number: glibc 2.36's header declares pidfd_open with C++ linkage.
-  const int ending = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
-  if (ending < 0 || !readable_by(ending, deadline)) {
+  if (!await_end(process.pid, deadline)) {
     ::kill(process.pid, SIGKILL);
-    if (ending >= 0 && !readable_by(ending, now() + kKillTime))
+    if (!await_end(process.pid, now() + kKillTime))
       log(LogLevel::kWarn, "rank.unkillable", "rank={} pid={}", process.rank, process.pid);
   }
-  ::waitpid(process.pid, nullptr, ending < 0 ? 0 : WNOHANG);
-  if (ending >= 0) ::close(ending);
+  ::waitpid(process.pid, nullptr, WNOHANG);
 }
 
 }  // namespace shoal::cli

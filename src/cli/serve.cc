@@ -21,6 +21,7 @@
 #include "cli/fault_file.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
+#include "cli/stop_signals.h"
 #include "cli/token_file.h"
 #include "core/log.h"
 #include "engine/engine.h"
@@ -52,38 +53,18 @@ struct ServeFlags {
   engine::EngineOptions engine;
 };
 
-// SIGTERM and SIGINT, taken by waiting for them: blocked in every thread, so that no handler runs anywhere.
-class StopSignal {
- public:
-  StopSignal() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    signal(SIGPIPE, SIG_IGN);  // a client that has gone is an error code, not a death
-  }
-  // The next signal within the time, or 0.
-  int wait(std::chrono::milliseconds time) const {
-    const timespec limit{time.count() / 1000, (time.count() % 1000) * 1'000'000};
-    const int got = sigtimedwait(&signals_, nullptr, &limit);
-    return got > 0 ? got : 0;
-  }
-
- private:
-  sigset_t signals_;
-};
-
 // While it lives, a stop signal ends the process at once: for the time of loading, when nothing can be
 // running that a drain would wait for. Joined before the first request is taken.
 class StopWhileLoading {
  public:
-  explicit StopWhileLoading(const StopSignal& stop) : thread_([this, &stop] { watch(stop); }) {}
+  explicit StopWhileLoading(const StopSignals& stop) : thread_([this, &stop] { watch(stop); }) {}
   ~StopWhileLoading() {
     loaded_.store(true);
     thread_.join();
   }
 
  private:
-  void watch(const StopSignal& stop) const {
+  void watch(const StopSignals& stop) const {
     while (!loaded_.load()) {
       // Short: it is also how long a server that has loaded waits before it begins.
       const int signal = stop.wait(std::chrono::milliseconds(20));
@@ -164,14 +145,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   SHOAL_ASSIGN(defaults, sampling_defaults(flags));
   ProgressLine line("Loading");
   engine::EngineOptions options = flags.engine;
-  options.model = flags.model.model;
-  options.threads = flags.model.threads;
-  options.kv_dtype = flags.model.kv();
-  options.activations =
-      flags.model.activations == "f32" ? kernels::Activations::kF32 : kernels::Activations::kAuto;
-  options.deterministic = flags.model.deterministic;
-  options.weights = flags.model.weight_type();
-  options.packed_cache = flags.model.packed_cache;
+  flags.model.apply_to(options);
   options.max_token_gap = flags.max_token_gap_ms / 1000;
   options.progress = [&line](std::string_view, double fraction) {
     line.show(static_cast<std::uint64_t>(fraction * 1000), 1000);
@@ -217,7 +191,7 @@ void report_start(const serving::Worker& worker) {
 }
 
 int run_serve(const ServeFlags& flags) {
-  const StopSignal stop;
+  const StopSignals stop({SIGTERM, SIGINT});
   serving::ServiceOptions options;
   options.host = flags.host;
   options.port = flags.port;

@@ -14,8 +14,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <thread>
 #include <utility>
+
+#include "cli/process_end.h"
 
 namespace shoal::cli {
 namespace {
@@ -62,9 +63,8 @@ SupervisedProcess::~SupervisedProcess() {
   if (pid_ <= 0) return;
   signal(SIGKILL);
   // Which ends it at once, but where the kernel holds it (a disk that does not answer): that one is left.
-  const TimePoint deadline = now() + kKilledTime;
-  while (::waitpid(pid_, nullptr, WNOHANG) == 0 && now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  await_end(pid_, now() + kKilledTime);
+  ::waitpid(pid_, nullptr, WNOHANG);
 }
 
 Status SupervisedProcess::start_if_due() {
@@ -99,10 +99,8 @@ std::optional<SupervisedProcess::End> SupervisedProcess::ended() {
   ++failures_;
   due_ = now() + std::chrono::milliseconds(static_cast<std::int64_t>(end.pause * 1000));
   end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  const std::string how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
-                                              : fmt::format("ended with exit code {}", WEXITSTATUS(status));
   const std::string last = WIFSIGNALED(status) ? "" : last_line();
-  end.sentence = fmt::format("{} {}{}{}", name_, how, last.empty() ? "" : ": ", last);
+  end.sentence = fmt::format("{} {}{}{}", name_, how_it_ended(status), last.empty() ? "" : ": ", last);
   return end;
 }
 
@@ -112,11 +110,8 @@ void SupervisedProcess::signal(int number) const {
 }
 
 bool SupervisedProcess::wait(TimePoint deadline) {
-  // Polled: there may be several, and any of them may be the next to end.
-  while (running() && !ended()) {
-    if (now() >= deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  if (running() && !await_end(pid_, deadline)) return false;
+  ended();
   return true;
 }
 

@@ -20,6 +20,7 @@
 #include "cli/cli_model.h"
 #include "cli/cluster_file.h"
 #include "cli/cluster_supervisor.h"
+#include "cli/stop_signals.h"
 #include "cli/token_file.h"
 
 namespace shoal::cli {
@@ -108,25 +109,8 @@ class Report {
   TimePoint begin_ = now();
 };
 
-class StopSignals {
- public:
-  StopSignals() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    signal(SIGPIPE, SIG_IGN);
-  }
-  bool come_within(std::chrono::milliseconds time) const {
-    const timespec limit{time.count() / 1000, (time.count() % 1000) * 1'000'000};
-    return sigtimedwait(&signals_, nullptr, &limit) > 0;
-  }
-
- private:
-  sigset_t signals_;
-};
-
 int run_up(const std::string& file) {
-  const StopSignals signals;
+  const StopSignals signals({SIGTERM, SIGINT, SIGHUP});
   auto cluster = read_cluster_file(file);
   if (!cluster.ok()) return complain("up", cluster.error());
   std::error_code failed;
@@ -150,13 +134,13 @@ int run_up(const std::string& file) {
       ClusterSupervisor::make(*cluster, shoal, [&](const std::string& line) { report.say(line); });
   if (!supervisor.ok()) return complain("up", supervisor.error());
   Status status;
-  while (status.ok() && !signals.come_within(kTick)) {
+  while (status.ok() && signals.wait(kTick) == 0) {
     status = supervisor->tick();
     report.progress(*supervisor);
   }
   if (status.ok()) report.say("stopping: the server finishes what runs; a second signal ends it now");
   const bool clean =
-      supervisor->stop([&] { return !status.ok() || signals.come_within(std::chrono::milliseconds(0)); });
+      supervisor->stop([&] { return !status.ok() || signals.wait(std::chrono::milliseconds(0)) != 0; });
   if (!status.ok()) return complain("up", status);
   report.say(clean ? "down: all have ended" : "down: some had to be killed");
   return clean ? 0 : 1;

@@ -8,25 +8,10 @@
 
 #include "comm/add_parts.h"
 #include "comm/shared_sum.h"
+#include "comm/sum_pieces.h"
 #include "layout/traffic.h"
 
 namespace shoal::comm {
-namespace {
-
-// Of a rank's chunk, in bytes of all its parts: while one piece is added up the next is on its way. Small
-// enough to be in L2 when it is added, large enough for what a message costs to matter little: a sum of
-// 16 MiB between two ranks over loopback took 14 ms by pieces of 64 KiB, 8 by 256 KiB to 4 MiB.
-constexpr std::int64_t kPieceBytes = 256 * 1024;
-
-std::span<const std::byte> bytes_of(const float* values, std::int64_t n) {
-  return std::as_bytes(std::span(values, static_cast<std::size_t>(n)));
-}
-std::span<std::byte> writable_bytes_of(float* values, std::int64_t n) {
-  return std::as_writable_bytes(std::span(values, static_cast<std::size_t>(n)));
-}
-
-}  // namespace
-
 Collectives::Collectives(Carrier& carrier, Group group, Ledger& ledger, Options options)
     : carrier_(carrier),
       group_(std::move(group)),

@@ -7,23 +7,10 @@
 
 #include "comm/add_parts.h"
 #include "comm/collectives.h"
+#include "comm/sum_pieces.h"
 #include "layout/traffic.h"
 
 namespace shoal::comm {
-namespace {
-
-// Of a rank's share of the values, in bytes: what one host adds while the next adds the piece before.
-constexpr std::int64_t kPieceBytes = 256 * 1024;
-
-std::span<const std::byte> bytes_of(const float* values, std::int64_t n) {
-  return std::as_bytes(std::span(values, static_cast<std::size_t>(n)));
-}
-std::span<std::byte> writable_bytes_of(float* values, std::int64_t n) {
-  return std::as_writable_bytes(std::span(values, static_cast<std::size_t>(n)));
-}
-
-}  // namespace
-
 // Where ranks stand side by side by host, equally many on each and more than one on some.
 std::optional<Collectives::HostGrid> Collectives::host_grid(const Group& group,
                                                             const std::vector<std::int32_t>& hosts) {

@@ -7,13 +7,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "serving"))
 
 import namespaces  # noqa: E402
-from server import BINARY, SMALL_MODEL  # noqa: E402
+from server import BINARY, SMALL_MODEL, skip_unbuilt  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
-    if not BINARY.exists():
-        for item in items:
-            item.add_marker(pytest.mark.skip(reason=f"{BINARY} is not built"))
+    skip_unbuilt(items)
 
 
 @pytest.fixture(scope="session")

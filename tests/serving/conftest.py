@@ -3,13 +3,11 @@ import subprocess
 
 import pytest
 
-from server import BINARY, DEMO_MODEL, SMALL_MODEL, Server
+from server import BINARY, DEMO_MODEL, SMALL_MODEL, Server, skip_unbuilt
 
 
 def pytest_collection_modifyitems(items):
-    if not BINARY.exists():
-        for item in items:
-            item.add_marker(pytest.mark.skip(reason=f"{BINARY} is not built"))
+    skip_unbuilt(items)
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,21 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SHOAL_BINARY", ROOT / "build/release/shoal"))
 SHARED = Path(os.environ.get("SHOAL_SHARED", ROOT.parent / "shared"))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
 DEMO_MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMALL_MODEL = SHARED / "models/stories260k/stories260K-f32.gguf"
+
+
+def skip_unbuilt(items):
+    """Marks all tests of a folder as skipped where there is no program to test."""
+    if not BINARY.exists():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=f"{BINARY} is not built"))
 
 
 class Server:

@@ -72,8 +72,9 @@ class CarrierRig {
   std::vector<std::unique_ptr<Ledger>> ledgers_;
 };
 
-// One carrier for each rank, met over loopback.
-inline std::vector<std::unique_ptr<Carrier>> tcp_carriers(std::int32_t ranks) {
+// Runs f(rank, sockets to the others) on a thread for each rank, which have met over loopback.
+template <typename F>
+void meet_over_loopback(std::int32_t ranks, F&& f) {
   std::vector<Listener> listeners;
   std::vector<Endpoint> endpoints;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
@@ -81,18 +82,24 @@ inline std::vector<std::unique_ptr<Carrier>> tcp_carriers(std::int32_t ranks) {
     endpoints.push_back({"127.0.0.1", listeners.back().port()});
   }
   const auto token = *wire::ClusterToken::draw();
-  std::vector<std::unique_ptr<Carrier>> carriers(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto at = static_cast<std::size_t>(rank);
-      auto sockets =
-          connect_mesh(rank, endpoints, listeners[at], token, Epoch(1), now() + std::chrono::seconds(60));
+      auto sockets = connect_mesh(rank, endpoints, listeners[static_cast<std::size_t>(rank)], token, Epoch(1),
+                                  now() + std::chrono::seconds(60));
       if (!sockets.ok()) throw std::runtime_error(sockets.error().message());
-      carriers[at] = std::make_unique<TcpCarrier>(rank, *std::move(sockets), TcpCarrier::Options{0});
+      f(rank, *std::move(sockets));
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+inline std::vector<std::unique_ptr<Carrier>> tcp_carriers(std::int32_t ranks) {
+  std::vector<std::unique_ptr<Carrier>> carriers(static_cast<std::size_t>(ranks));
+  meet_over_loopback(ranks, [&](std::int32_t rank, std::vector<Socket> sockets) {
+    carriers[static_cast<std::size_t>(rank)] =
+        std::make_unique<TcpCarrier>(rank, std::move(sockets), TcpCarrier::Options{0});
+  });
   return carriers;
 }
 

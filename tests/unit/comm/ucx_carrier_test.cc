@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "carrier_rig.h"
@@ -23,29 +22,14 @@ class UcxOverLoopback : public testing::Test {
 
   template <typename F>
   static void on_every_rank(std::int32_t ranks, F&& f) {
-    std::vector<Listener> listeners;
-    std::vector<Endpoint> endpoints;
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      listeners.push_back(*Listener::open("127.0.0.1", 0));
-      endpoints.push_back({"127.0.0.1", listeners.back().port()});
-    }
-    const auto token = *wire::ClusterToken::draw();
     // They go together: what a rank sent last may be lost with it.
     std::vector<std::unique_ptr<UcxCarrier>> carriers(static_cast<std::size_t>(ranks));
-    std::vector<std::thread> threads;
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        const TimePoint deadline = now() + std::chrono::seconds(60);
-        auto mesh = connect_mesh(rank, endpoints, listeners[static_cast<std::size_t>(rank)], token, Epoch(1),
-                                 deadline);
-        ASSERT_TRUE(mesh.ok()) << mesh.error().message();
-        auto carrier = UcxCarrier::connect(rank, *std::move(mesh), {"lo", 0}, deadline);
-        ASSERT_TRUE(carrier.ok()) << carrier.error().message();
-        auto& kept = carriers[static_cast<std::size_t>(rank)] = *std::move(carrier);
-        f(rank, *kept);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    meet_over_loopback(ranks, [&](std::int32_t rank, std::vector<Socket> mesh) {
+      auto carrier = UcxCarrier::connect(rank, std::move(mesh), {"lo", 0}, now() + std::chrono::seconds(60));
+      ASSERT_TRUE(carrier.ok()) << carrier.error().message();
+      auto& kept = carriers[static_cast<std::size_t>(rank)] = *std::move(carrier);
+      f(rank, *kept);
+    });
   }
 };
 

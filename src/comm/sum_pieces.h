@@ -1,0 +1,26 @@
+// How sums over messages see their values: as bytes, in pieces.
+//
+// Thread-safety: pure.
+// Ownership: views; the values stay the caller's.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace shoal::comm {
+
+// Of a rank's chunk, in bytes of all its parts: while one piece is added up the next is on its way. Small
+// enough to be in L2 when it is added, large enough for what a message costs to matter little: a sum of
+// 16 MiB between two ranks over loopback took 14 ms by pieces of 64 KiB, 8 by 256 KiB to 4 MiB.
+inline constexpr std::int64_t kPieceBytes = 256 * 1024;
+
+inline std::span<const std::byte> bytes_of(const float* values, std::int64_t n) {
+  return std::as_bytes(std::span(values, static_cast<std::size_t>(n)));
+}
+inline std::span<std::byte> writable_bytes_of(float* values, std::int64_t n) {
+  return std::as_writable_bytes(std::span(values, static_cast<std::size_t>(n)));
+}
+
+}  // namespace shoal::comm
