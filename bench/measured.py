@@ -1,5 +1,6 @@
 """What the benches of this folder share: medians with their spread, a process's resident memory, the peer's programs."""
 import json
+import socket
 import statistics
 import subprocess
 import sys
@@ -8,6 +9,12 @@ from pathlib import Path
 
 def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def resident(pid):

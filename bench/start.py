@@ -10,7 +10,6 @@ anonymous memory, and pages of mapped files. Both run with the same threads and 
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,16 +17,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from measured import llamacpp, resident, spread
+from measured import free_port, llamacpp, resident, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 120
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def prepare(path, cold):
