@@ -9,6 +9,8 @@ void LayoutFlags::apply_to(engine::EngineOptions& options) const {
   options.stage_layers = stage_layers;
   options.tp_split = tp_split;
   options.balance = *balance_from_name(balance);
+  options.cp_partition = *partition_from_name(cp_partition);
+  options.cp_force = cp_force;
 }
 
 void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
@@ -20,6 +22,24 @@ void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
       .add_option("--pp", flags.degrees.pp,
                   "Pipeline parallelism: stages that hold the layers one after the other")
       ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option(
+          "--cp", flags.degrees.cp,
+          "Context parallelism: coordinates that hold a long context together, each with a copy of the "
+          "weights; short prompts run side by side on one each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--cp-partition", flags.cp_partition,
+                  "How a prompt is dealt to the coordinates: zigzag (equal work), or for comparison striped "
+                  "or contiguous")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"zigzag", "striped", "contiguous"}));
+  command
+      .add_option(
+          "--cp-force", flags.cp_force,
+          "For experiments: so many coordinates compute every prompt, instead of as many as pay for it")
       ->check(CLI::Range(1, 64));
   auto* split = command
                     .add_option("--tp-split", flags.tp_split,

@@ -22,11 +22,14 @@ struct LayoutFlags {
   std::vector<std::int32_t> tp_split;
   std::string balance = "mix";
 
-  bool one_rank() const { return degrees.tp * degrees.pp == 1; }
+  std::string cp_partition = "zigzag";
+  std::int32_t cp_force = 0;
+
+  bool one_rank() const { return degrees.tp * degrees.pp * degrees.cp == 1; }
   void apply_to(engine::EngineOptions& options) const;
 };
 
-// --tp, --pp, --layers, --tp-split, --balance.
+// --tp, --pp, --cp, --layers, --tp-split, --balance, --cp-partition, --cp-force.
 void add_layout_flags(CLI::App& command, LayoutFlags& flags);
 
 }  // namespace shoal::cli

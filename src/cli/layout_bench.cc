@@ -216,6 +216,7 @@ void print_json(const LayoutBench& bench, const Report& report) {
                            {{"model", bench.model.model},
                             {"tp", bench.layout.degrees.tp},
                             {"pp", bench.layout.degrees.pp},
+                            {"cp", bench.layout.degrees.cp},
                             {"layers", bench.layout.stage_layers},
                             {"tp_split", bench.layout.tp_split},
                             {"balance", bench.layout.balance},
@@ -245,8 +246,8 @@ std::string percents(const std::vector<double>& shares) {
 void print_text(const LayoutBench& bench, const Report& report) {
   fmt::print("{}", to_text(report.before));
   fmt::print("Drift of the ceilings during the run: {:.1f} %\n", 100 * drift_of(report.before, report.after));
-  fmt::print("tp {} x pp {}, {} threads a rank, {} sequences\n", bench.layout.degrees.tp,
-             bench.layout.degrees.pp, report.threads, bench.batch);
+  fmt::print("tp {} x pp {} x cp {}, {} threads a rank, {} sequences\n", bench.layout.degrees.tp,
+             bench.layout.degrees.pp, bench.layout.degrees.cp, report.threads, bench.batch);
   const Run& last = report.runs.back();
   for (const auto& [name, phase, busy] : {std::tuple{"prefill", &Run::prefill, &last.prefill.stage_busy},
                                           {"decode", &Run::decode, &last.decode.stage_busy}}) {
@@ -266,7 +267,7 @@ int run_layout_bench(const LayoutBench& bench) {
   Report report;
   report.threads = (*engine)->threads();
   const Degrees& degrees = bench.layout.degrees;
-  const int threads = std::min(report.threads * degrees.tp * degrees.pp, usable_cores());
+  const int threads = std::min(report.threads * degrees.tp * degrees.pp * degrees.cp, usable_cores());
   if (const Status warm = runs.warm_up(); !warm.ok()) return complain("bench engine", warm);
   auto before = ceilings_of(threads);
   if (!before.ok()) return complain("bench engine", before.error());

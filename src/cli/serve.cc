@@ -154,7 +154,8 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   options.build = SHOAL_VERSION;
   options.launcher = std::make_shared<ProcessLauncher>(flags.log_level, flags.fault_plan);
   if (!flags.fault_plan.empty()) {
-    SHOAL_ASSIGN(faults, read_fault_file(flags.fault_plan, options.degrees.tp * options.degrees.pp));
+    SHOAL_ASSIGN(faults, read_fault_file(flags.fault_plan,
+                                         options.degrees.tp * options.degrees.pp * options.degrees.cp));
     options.faults = std::move(faults);
   }
   SHOAL_ASSIGN(joining, joining_of(flags));

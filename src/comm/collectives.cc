@@ -272,4 +272,18 @@ Status Collectives::receive(Purpose purpose, std::int32_t peer, std::span<std::b
       0);
 }
 
+Status Collectives::exchange(Purpose purpose, std::span<const Outgoing> out, std::span<const Incoming> in,
+                             std::uint64_t calls) {
+  outgoing_.clear();
+  incoming_.clear();
+  std::uint64_t payload = 0;
+  for (const Outgoing& each : out) {
+    outgoing_.push_back({rank_at(each.peer), each.bytes});
+    payload += each.bytes.size();
+  }
+  for (const Incoming& each : in) incoming_.push_back({rank_at(each.peer), each.bytes});
+  return charged(
+      purpose, payload, [&](WireBytes& wire) { return transfer(outgoing_, incoming_, wire); }, calls);
+}
+
 }  // namespace shoal::comm

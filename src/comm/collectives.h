@@ -66,6 +66,9 @@ class Collectives {
   // peer: index in the group.
   Status send(Purpose purpose, std::int32_t peer, std::span<const std::byte> bytes);
   Status receive(Purpose purpose, std::int32_t peer, std::span<std::byte> bytes);
+  // All of them at once, as Carrier::transfer(), with peers by index in the group; counted as `calls`.
+  Status exchange(Purpose purpose, std::span<const Outgoing> out, std::span<const Incoming> in,
+                  std::uint64_t calls);
 
  private:
   struct HostGrid {

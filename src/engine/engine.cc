@@ -43,6 +43,20 @@ enum class Serving : std::uint8_t {
   kAwaits  // the executor begins another epoch
 };
 
+// Of one layer of the whole model; a tensor rank moves its part.
+SchedulerOptions::ContextBytes context_bytes(const model::ModelDescription& model,
+                                             const EngineOptions& options) {
+  const model::AttentionBlock& block = model.layers.front().attention;
+  const std::int64_t value = options.kv_dtype == KvDType::kBf16 ? 2 : 4;
+  const std::int64_t width = std::int64_t{block.query_heads} * block.head_dim;
+  SchedulerOptions::ContextBytes bytes;
+  bytes.page = 2 * value * kPageTokens * block.kv_heads * block.head_dim;
+  bytes.query = width * std::int64_t{sizeof(float)};
+  bytes.result = (width + block.query_heads) * std::int64_t{sizeof(float)};
+  bytes.strict = options.deterministic;
+  return bytes;
+}
+
 struct PendingFlush {
   PlanNumber after;  // the last plan composed before it was asked for
   std::promise<void> done;
@@ -245,8 +259,14 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   scheduler.max_sequences = at.options.max_sequences;
   scheduler.plans_in_flight = at.plans_in_flight;
   scheduler.stages = at.options.degrees.pp;
+  scheduler.coordinates = layout.sub_batches();
+  scheduler.partition = at.options.cp_partition;
+  scheduler.cp_force = at.options.cp_force;
+  scheduler.context_bytes = context_bytes(description, at.options);
   scheduler.batch.token_gap = at.options.max_token_gap;
   scheduler.batch.fixed_chunk = at.options.prefill_chunk;
+  // What is asked for counts, whatever memory its activations take.
+  scheduler.batch.max_rows = std::max(scheduler.batch.max_rows, at.options.prefill_chunk);
   at.scheduler = std::make_unique<Scheduler>(std::move(scheduler), at.tokenizer);
   at.publish();
   at.thread = std::thread([&at] { at.main(); });

@@ -21,6 +21,7 @@
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "kernels/context.h"
+#include "layout/context_partition.h"
 #include "layout/layout.h"
 #include "layout/stages.h"
 #include "model/description.h"
@@ -46,7 +47,7 @@ struct EngineOptions {
   std::int64_t kv_bytes = 0;
   std::int32_t max_sequences = 64;  // running at once
   std::int32_t max_queue = 512;     // waiting, beyond those; more are refused with kExhausted
-  std::int32_t prefill_chunk = 0;   // tokens, at most 1024 count; 0: by time
+  std::int32_t prefill_chunk = 0;   // tokens of a step; 0: by time, and at most 1024
   double max_token_gap = 0.2;       // seconds between two tokens of a running stream
   // Called while loading, on the executor thread; start() has not returned then.
   std::function<void(std::string_view stage, double fraction)> progress;
@@ -56,6 +57,8 @@ struct EngineOptions {
   std::vector<std::int32_t> stage_layers;  // layers of each stage; empty: balanced
   Balance balance = Balance::kMix;
   std::vector<std::int32_t> tp_split;  // shares of the tensor ranks; empty: even
+  ContextPartition cp_partition = ContextPartition::kZigzag;
+  std::int32_t cp_force = 0;  // coordinates that compute every prompt; 0: as many as pay for it
   std::shared_ptr<RankLauncher> launcher;
   RankJoining joining;
   // Harm done on purpose to the ranks, for tests; null: none. All ranks have one, or none has.

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "core/log.h"
@@ -20,6 +22,17 @@ StepResult failed_result(PlanNumber number, const std::string& sentence) {
   result.error = sentence;
   result.lost = true;
   return result;
+}
+
+// What one coordinate answers, added to what others have.
+void merge(StepResult& all, StepResult one) {
+  if (all.error.empty()) all.error = std::move(one.error);
+  std::ranges::move(one.sampled, std::back_inserter(all.sampled));
+  std::ranges::move(one.prompt_logprobs, std::back_inserter(all.prompt_logprobs));
+  // Coordinates run side by side: a step lasts as long as the slowest.
+  all.stage_seconds.resize(std::max(all.stage_seconds.size(), one.stage_seconds.size()));
+  for (std::size_t i = 0; i < one.stage_seconds.size(); ++i)
+    all.stage_seconds[i] = std::max(all.stage_seconds[i], one.stage_seconds[i]);
 }
 
 }  // namespace
@@ -73,9 +86,14 @@ void Executor::Impl::serve(RankParts& parts) {
 void Executor::Impl::answer(StepResult result) {
   {
     const std::lock_guard lock(answering);
-    if (!unanswered.empty() && unanswered.front() == result.number) {
-      unanswered.pop_front();
-      return callbacks.done(std::move(result));
+    const auto due = std::ranges::find(unanswered, result.number, &Unanswered::number);
+    if (due != unanswered.end() && due->missing > 0) {
+      --due->missing;
+      merge(due->result, std::move(result));
+      // One coordinate may be ahead of another: plans are answered in order.
+      for (; !unanswered.empty() && unanswered.front().missing == 0; unanswered.pop_front())
+        callbacks.done(std::move(unanswered.front().result));
+      return;
     }
     if (!lost.empty()) return;
   }
@@ -92,7 +110,7 @@ void Executor::Impl::lose(const Status& status) {
     ended = epoch;
     interrupt.trip(lost);
     for (; !unanswered.empty(); unanswered.pop_front())
-      callbacks.done(failed_result(unanswered.front(), lost));
+      callbacks.done(failed_result(unanswered.front().number, lost));
   }
   log(LogLevel::kWarn, "worker.lost_rank", "epoch={} reason=\"{}\"", ended.value, status.message());
   callbacks.lost(status);
@@ -137,7 +155,9 @@ void Executor::push(StepPlan plan) {
     const std::lock_guard lock(impl_->answering);
     if (!impl_->lost.empty()) return impl_->callbacks.done(failed_result(plan.number, impl_->lost));
     plan.epoch = impl_->epoch;
-    impl_->unanswered.push_back(plan.number);
+    StepResult nothing_yet;
+    nothing_yet.number = plan.number;
+    impl_->unanswered.push_back({plan.number, impl_->coordinates(), std::move(nothing_yet)});
   }
   if (impl_->ranks != nullptr) impl_->ranks->broadcast(plan);
   {

@@ -58,7 +58,7 @@ Status check_joining(const RankJoining& joining, const Layout& layout) {
                         joining.local_ranks, layout.ranks() - joining.local_ranks),
             "--local-ranks"};
   if (layout.ranks() == 1 && joining.from_elsewhere())
-    return {ErrorCode::kInvalidArgument, "--listen-ranks: with --tp 1 --pp 1 no rank has to join",
+    return {ErrorCode::kInvalidArgument, "--listen-ranks: with --tp 1 --pp 1 --cp 1 no rank has to join",
             "--listen-ranks"};
   return {};
 }
@@ -156,8 +156,14 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
         rank == 0 ? parts.model->mapped_weight_bytes() : std::size_t{others[rank].mapped_weights};
     all_pages += page;
   }
-  PoolRequest request{options.kv_pages,       options.kv_bytes,      all_pages,
-                      kv::pages_for(context), options.max_sequences, 0};
+  // A full context is spread over the coordinates.
+  const std::int32_t cp = options.degrees.cp;
+  PoolRequest request{options.kv_pages,
+                      options.kv_bytes,
+                      all_pages,
+                      (kv::pages_for(context) + cp - 1) / cp,
+                      options.max_sequences,
+                      0};
   if (options.kv_pages != 0 || options.kv_bytes != 0) return pool_pages(request);
   std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
   for (const auto& [name, host] : by_name) {
@@ -213,7 +219,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   SHOAL_ASSIGN(pages, choose_pages(options, parts, others,
                                    ranks != nullptr ? ranks->hosts() : std::vector<std::string>{}, context));
   loaded.kv_pages = pages;
-  SHOAL_TRY(parts.make_pools(kv_dtype, pages));
+  SHOAL_TRY(parts.make_pools(kv_dtype, pages, layout.degrees().cp));
   if (ranks != nullptr) {
     SHOAL_TRY(connect_epoch(parts, others, PlanNumber(1)));
     warn_if_slow(settings, *parts.model);
@@ -224,7 +230,8 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   loaded.model = parts.model.get();
   loaded.kv_bytes = parts.store->bytes();
   loaded.threads = settings.threads;
-  loaded.context = static_cast<std::int32_t>(std::min<std::int64_t>(context, pages * kPageTokens));
+  loaded.context =
+      static_cast<std::int32_t>(std::min<std::int64_t>(context, pages * layout.degrees().cp * kPageTokens));
   if (loaded.context < context)
     log(LogLevel::kWarn, "kv.small", "pages={} context={} asked={}", pages, loaded.context, context);
   return {};

@@ -50,10 +50,18 @@ struct Executor::Impl {
   std::shared_ptr<comm::FaultPlan> faults;
   // Results come from whichever rank samples, losses from any: all under this mutex.
   std::mutex answering;
-  std::deque<PlanNumber> unanswered;
+  // A plan is answered when every coordinate has: what came of it so far.
+  struct Unanswered {
+    PlanNumber number;
+    std::int32_t missing = 0;
+    StepResult result;
+  };
+  std::deque<Unanswered> unanswered;
   Epoch epoch;
   std::string lost;  // why nothing is served; empty: all is well
 
+  // Each with a sampling rank of its own.
+  std::int32_t coordinates() const { return settings.layout.sub_batches(); }
   void main(const EngineOptions& options, std::int32_t max_slots, std::promise<Status> started);
   Status load(const EngineOptions& options, std::int32_t max_slots, RankParts& parts);
   Status start_ranks(const EngineOptions& options, std::int32_t max_slots);

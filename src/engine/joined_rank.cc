@@ -309,7 +309,8 @@ class JoinedRank {
         start.ring_bytes > (std::uint64_t{1} << 36) || start.ring_bytes % comm::kShmPage != 0)
       return {ErrorCode::kCorrupt, "the head starts with sizes that are none"};
     SHOAL_ASSIGN(meeting, meeting_of(start));
-    if (!parts_.store || start.pages != pages_) SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages));
+    if (!parts_.store || start.pages != pages_)
+      SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages, settings_.layout.degrees().cp));
     pages_ = start.pages;
     pass(comm::FaultPoint::kStart);
     auto connection = connect_ranks(meeting, token_, listener_ ? &*listener_ : nullptr, *parts_.pool,

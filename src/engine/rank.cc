@@ -19,7 +19,10 @@ Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context conte
       groups_(model.kv_groups().size()),
       next_(options_.first_plan),
       rows_(static_cast<std::size_t>(options_.max_slots)) {
-  if (options_.peers != nullptr && options_.peers->layout().degrees().tp > 1)
+  if (options_.peers == nullptr) return;
+  coordinate_ = options_.peers->context_index();
+  coordinates_ = options_.peers->context_size();
+  if (options_.peers->layout().degrees().tp > 1)
     shards_.emplace(context_, *options_.peers, model.vocabulary_ends());
 }
 
@@ -83,11 +86,12 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
              plan.number.value)
     SHOAL_TRY(take_awaited_ids());
   SHOAL_TRY(apply_changes(plan));
-  const auto sub_batch = static_cast<std::size_t>(options_.sub_batch);
+  const auto sub_batch = static_cast<std::size_t>(coordinate_);
   if (sub_batch < plan.sub_batches.size()) {
     for (const WorkItem& item : plan.sub_batches[sub_batch].items) SHOAL_TRY(add_item(item));
   }
-  return batch_.rows() > 0 ? compute(plan.number, result) : Status();
+  if (coordinates_ > 1) SHOAL_TRY(add_context(plan));
+  return batch_.rows() > 0 || batch_.context != nullptr ? compute(plan.number, result) : Status();
 }
 
 // The table is brought to where the plan would have left it, its sequences failed: the head's later plans
@@ -123,6 +127,7 @@ Status Rank::compute(PlanNumber number, StepResult& result) {
   const std::int64_t width = model_.vocabulary().size();
   if (const auto size = static_cast<std::size_t>(wanted * width); logits_.size() < size) logits_.resize(size);
   model_.forward(batch_, store_.views(), MatrixView<float>(logits_.data(), wanted, width));
+  if (batch_.rows() == 0) return peers_status();
   exchange_stage_seconds();
   SHOAL_TRY(peers_status());
   if (shards_ && options_.peers->last_stage()) {
@@ -221,6 +226,7 @@ Status Rank::open(const SequenceOpen& open) {
   at->prompt = open.prompt;
   at->last = open.output.empty() ? -1 : open.output.back();
   at->slots.assign(groups_, {});
+  at->owners.assign(groups_, {});
   return {};
 }
 
@@ -228,16 +234,22 @@ Status Rank::grant(const PageGrant& grant) {
   Row* at = row(grant.sequence);
   const auto group = static_cast<std::size_t>(grant.group.value);
   if (at != nullptr && at->failed) return {};
+  const std::int32_t owner = grant.page.pool / static_cast<std::int32_t>(groups_);
   if (at == nullptr || !at->open || group >= groups_ || grant.logical_page < 0 || grant.page.slot < 0 ||
-      grant.page.slot >= store_.views()[group].layout.slots)
+      grant.page.slot >= store_.views()[group].layout.slots || owner < 0 || owner >= coordinates_)
     return {ErrorCode::kInternal,
             fmt::format("step plan grants page {} of group {} to sequence {}: there is no such thing here",
                         grant.page.slot, grant.group.value, grant.sequence.value)};
   std::vector<std::int32_t>& slots = at->slots[group];
+  std::vector<std::int32_t>& owners = at->owners[group];
   // Pages come in order; where a window starts later, those before it are absent.
-  if (const auto size = static_cast<std::size_t>(grant.logical_page) + 1; slots.size() < size)
-    slots.resize(size, kernels::kNoSlot);
-  slots[static_cast<std::size_t>(grant.logical_page)] = grant.page.slot;
+  const auto page = static_cast<std::size_t>(grant.logical_page);
+  if (slots.size() <= page) {
+    slots.resize(page + 1, kernels::kNoSlot);
+    owners.resize(page + 1, -1);
+  }
+  slots[page] = grant.page.slot;
+  owners[page] = owner;
   return {};
 }
 
@@ -250,8 +262,60 @@ Status Rank::release(const PageRelease& release) {
                                               release.sequence.value)};
   std::vector<std::int32_t>& slots = at->slots[group];
   for (std::size_t page = 0; page < slots.size() && page < static_cast<std::size_t>(release.first_kept);
-       ++page)
+       ++page) {
     slots[page] = kernels::kNoSlot;
+    at->owners[group][page] = -1;
+  }
+  return {};
+}
+
+// Of token i of an item: it is sampled after, or scores the one that follows it.
+bool Rank::wants_logits(const Row& at, const WorkItem& item, std::int32_t i) const {
+  const auto next = static_cast<std::size_t>(item.start + i + 1);
+  return (item.prompt_logprobs >= 0 && next < at.prompt.size()) || (item.sample && i + 1 == item.count());
+}
+
+// What all coordinates compute, where any of it sees or writes another's pages.
+Status Rank::add_context(const StepPlan& plan) {
+  batch_.context = nullptr;
+  const auto coordinates = static_cast<std::size_t>(coordinates_);
+  if (plan.sub_batches.size() != coordinates)
+    return {ErrorCode::kInternal, fmt::format("step plan has {} sub-batches for {} coordinates",
+                                              plan.sub_batches.size(), coordinates_)};
+  context_batch_.groups.resize(groups_);
+  context_batch_.logit_rows.resize(coordinates);
+  for (ContextWork& work : context_batch_.groups) work.resize(coordinates);
+  bool crossing = false;
+  for (std::size_t c = 0; c < coordinates; ++c) {
+    for (ContextWork& work : context_batch_.groups) work[c].clear();
+    context_batch_.logit_rows[c].clear();
+    std::int32_t rows = 0;
+    for (const WorkItem& item : plan.sub_batches[c].items) {
+      const Row* at = row(item.sequence);
+      if (at != nullptr && at->failed) continue;
+      const auto pages = static_cast<std::size_t>((item.start + item.count() - 1) / kPageTokens) + 1;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        if (at == nullptr || !at->open || at->slots[g].size() < pages || item.start < 0)
+          return {ErrorCode::kInternal,
+                  fmt::format("step plan gives work to sequence {}, which is not open or has no page for it",
+                              item.sequence.value)};
+        const ContextSpan span{rows,
+                               item.count(),
+                               item.start,
+                               item.pass_queries,
+                               item.tokens.empty(),
+                               std::span(at->slots[g]).first(pages),
+                               std::span(at->owners[g]).first(pages)};
+        crossing = crossing || crosses(span, static_cast<std::int32_t>(c));
+        context_batch_.groups[g][c].push_back(span);
+      }
+      for (std::int32_t i = 0; i < item.count(); ++i) {
+        if (wants_logits(*at, item, i)) context_batch_.logit_rows[c].push_back(rows + i);
+      }
+      rows += item.count();
+    }
+  }
+  if (crossing) batch_.context = &context_batch_;
   return {};
 }
 

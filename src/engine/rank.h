@@ -47,7 +47,6 @@ class Rank {
  public:
   struct Options {
     std::int32_t max_slots = 0;  // rows of the sequence table
-    std::int32_t sub_batch = 0;  // which (cp, dp) coordinate's work this rank does
     LogitsObserver observer;
     // The other ranks; null where there are none.
     parallel::Peers* peers = nullptr;
@@ -65,11 +64,13 @@ class Rank {
     bool open = false;
     bool failed = false;  // a plan with its work failed: its KV is garbage, later work is skipped
     std::optional<Sampler> sampler;
-    std::vector<TokenId> prompt;                   // where penalties or prompt log-probabilities need it
-    TokenId last = -1;                             // sampled last
-    std::int32_t awaited_ids = 0;                  // of plans that it was sampled in, on their way here
-    std::uint64_t opened = 0;                      // tells this sequence from the slot's earlier ones
-    std::vector<std::vector<std::int32_t>> slots;  // by group and logical page
+    std::vector<TokenId> prompt;   // where penalties or prompt log-probabilities need it
+    TokenId last = -1;             // sampled last
+    std::int32_t awaited_ids = 0;  // of plans that it was sampled in, on their way here
+    std::uint64_t opened = 0;      // tells this sequence from the slot's earlier ones
+    // By group and logical page: where it lies, in its owner's pool, and which coordinate that is.
+    std::vector<std::vector<std::int32_t>> slots;
+    std::vector<std::vector<std::int32_t>> owners;
   };
 
   // A sampled item, and where its logits lie.
@@ -97,6 +98,8 @@ class Rank {
   Status grant(const PageGrant& grant);
   Status release(const PageRelease& release);
   Status add_item(const WorkItem& item);
+  Status add_context(const StepPlan& plan);
+  bool wants_logits(const Row& at, const WorkItem& item, std::int32_t i) const;
   Status compute(PlanNumber number, StepResult& result);
   Status exchange_ids(PlanNumber number, const StepResult& result);
   // Those of the plan that is awaited longest.
@@ -119,6 +122,8 @@ class Rank {
   const kv::KvStore& store_;
   kernels::Context context_;
   Options options_;
+  std::int32_t coordinate_ = 0;   // whose work this rank does
+  std::int32_t coordinates_ = 1;  // that sequences may lie with
   std::int64_t vocabulary_;
   std::size_t groups_;
   PlanNumber next_;
@@ -130,6 +135,7 @@ class Rank {
 
   // Of the step at hand; kept for their capacity.
   model::Batch batch_;
+  model::ContextBatch context_batch_;
   std::vector<model::BatchSpan> spare_spans_;
   std::vector<Sample> samples_;
   std::vector<PromptScore> scores_;

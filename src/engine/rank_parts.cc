@@ -43,13 +43,13 @@ std::size_t RankParts::page_bytes(KvDType dtype) const {
   return total;
 }
 
-Status RankParts::make_pools(KvDType dtype, std::int64_t pages) {
+Status RankParts::make_pools(KvDType dtype, std::int64_t pages, std::int32_t coordinates) {
   std::vector<KvLayout> layouts;
   for (const KvGroup& group : model->kv_groups()) {
     layouts.push_back(model->pool_layout(group.id, dtype));
     layouts.back().slots = static_cast<std::int32_t>(pages);
   }
-  SHOAL_ASSIGN(made, kv::KvStore::make(layouts));
+  SHOAL_ASSIGN(made, kv::KvStore::make(layouts, coordinates - 1));
   store.emplace(std::move(made));
   return {};
 }

@@ -63,7 +63,8 @@ struct RankParts {
   Status load_weights(const RankSettings& settings);
   // Of one page in every KV group on this rank.
   std::size_t page_bytes(KvDType dtype) const;
-  Status make_pools(KvDType dtype, std::int64_t pages);
+  // coordinates: that sequences may lie with.
+  Status make_pools(KvDType dtype, std::int64_t pages, std::int32_t coordinates);
   // faults: null, or what spoils the carrier.
   void connect(const RankMeeting& meeting, RankConnection to_others, std::shared_ptr<comm::FaultPlan> faults);
   // The end of an epoch: weights and pools stay.

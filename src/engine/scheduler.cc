@@ -78,7 +78,7 @@ Status validate(const GenerateRequest& request, std::int64_t vocabulary, std::in
 Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
     : options_(std::move(options)),
       tokenizer_(std::move(tokenizer)),
-      cache_(options_.kv_groups, options_.kv_pages),
+      cache_(options_.kv_groups, options_.kv_pages, options_.coordinates),
       cost_(policy::CostModel::guess_for(options_.parameters)),
       busy_(static_cast<std::size_t>(options_.stages)) {
   totals_.stage_seconds.resize(busy_.size());

@@ -41,7 +41,7 @@ inline constexpr std::int32_t kMaxChoices = 128;
 
 struct SchedulerOptions {
   std::vector<KvGroup> kv_groups;
-  std::vector<std::int32_t> kv_pages;  // by group
+  std::vector<std::int32_t> kv_pages;  // by group, on each coordinate
   std::int64_t vocabulary = 0;
   std::uint64_t parameters = 0;  // for the cost model's first guess
   std::string fingerprint;
@@ -51,6 +51,18 @@ struct SchedulerOptions {
   std::size_t plans_in_flight = 2;  // Layout::plans_in_flight()
   // Pipeline stages: each works on a plan of its own.
   std::int32_t stages = 1;
+  // Coordinates that sequences' pages lie with, and how prompts are dealt to them.
+  std::int32_t coordinates = 1;
+  ContextPartition partition = ContextPartition::kZigzag;
+  std::int32_t cp_force = 0;
+  // Of one layer, to judge what is to travel; query and result: of a row, by any owner. strict: a result for
+  // each piece of an owner's pages.
+  struct ContextBytes {
+    std::int64_t page = 0;
+    std::int64_t query = 0;
+    std::int64_t result = 0;
+    bool strict = false;
+  } context_bytes;
 };
 
 // Rows of the ranks' sequence tables: a slot is not reused in the plan that closes it (P4).
@@ -100,7 +112,7 @@ class Scheduler {
   struct Flight {
     PlanNumber number;
     std::vector<FlightItem> items;
-    policy::StepShape shape;
+    std::vector<policy::StepShape> shapes;  // by coordinate
   };
 
   // scheduler_compose.cc
@@ -136,6 +148,18 @@ class Scheduler {
   // Makes the youngest running sequence give way. False where nobody can.
   bool preempt_one();
   bool break_stand_still(TimePoint now);
+
+  // scheduler_context.cc
+  void choose_lanes(Sequence& sequence);
+  std::vector<double> prefill_load(const Sequence& except) const;
+  std::int32_t decode_owner(const Sequence& sequence) const;
+  Status grow_for_decode(Sequence& sequence);
+  Status grow_for_prefill(Sequence& sequence, std::int64_t count);
+  void add_prefill_items(StepPlan& plan, Flight& flight, Sequence& sequence, WorkItem whole);
+  bool passes_queries(const Sequence& sequence, std::int32_t coordinate,
+                      std::span<const WorkItem> items) const;
+  // Of the coordinate that takes longest.
+  const policy::StepShape& slowest(const Flight& flight) const;
 
   // scheduler_results.cc
   void take_item(const FlightItem& item, const SampledToken* sampled, TimePoint now);

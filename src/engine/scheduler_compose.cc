@@ -23,8 +23,9 @@ std::optional<StepPlan> Scheduler::compose(TimePoint now) {
   if (flights_.size() >= options_.plans_in_flight) return std::nullopt;
   StepPlan plan;
   plan.number = next_plan_;
-  plan.sub_batches.resize(1);
+  plan.sub_batches.resize(static_cast<std::size_t>(options_.coordinates));
   Flight flight;
+  flight.shapes.resize(plan.sub_batches.size());
   flight.number = plan.number;
   preempted_in_plan_ = false;
   do {
@@ -102,6 +103,7 @@ void Scheduler::start(Sequence& sequence, TimePoint now) {
   sequence.state = SequenceState::kRunning;
   running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
   match_prefix(sequence);
+  choose_lanes(sequence);
   RequestRecord& request = *sequence.request;
   if (request.admitted) return;
   request.admitted = true;
@@ -177,14 +179,14 @@ void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
         sequence.in_flight == 0 ||
         (sequence.in_flight < 2 && plan.number.value - sequence.last_plan.value >= turn.plans_apart);
     if (!in_turn || turn.most == 0) continue;
-    bool room = cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant).ok();
+    bool room = grow_for_decode(sequence).ok();
     if (!room && preempt_one()) {
       const bool still_running = i < running_.size() && running_[i] == &sequence;
       if (!still_running) return;  // it was the youngest itself
-      room = cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant).ok();
+      room = grow_for_decode(sequence).ok();
     }
     if (!room) continue;
-    flight.shape.add_decode(sequence.planned + 1);
+    flight.shapes[static_cast<std::size_t>(sequence.home)].add_decode(sequence.planned + 1);
     add_item(plan, flight, sequence, 0);
     --turn.most;
   }
@@ -203,6 +205,7 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
     candidate.limit = cache_.reach(sequence->pages) - sequence->planned;
     if (scores_prompt(*sequence)) candidate.limit = std::min(candidate.limit, scores_left);
     candidate.waited = seconds_between(sequence->arrived, now);
+    candidate.lanes = sequence->lanes;
     candidates_.push_back(candidate);
     candidate_sequences_.push_back(sequence);
   }
@@ -210,21 +213,18 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
   policy::BatchLimits limits = options_.batch;
   limits.stages = options_.stages;
   // Streams whose turn comes with the plans behind this one wait for it all the same.
-  limits.streams = flight.shape.decode_rows > 0 ||
-                   (options_.stages > 1 && std::ranges::any_of(running_, [](const Sequence* sequence) {
-                      return wants_decode(*sequence);
-                    }));
-  for (const policy::PrefillShare& share : policy::share_prefill(cost_, flight.shape, candidates_, limits)) {
+  limits.streams =
+      std::ranges::any_of(flight.shapes, [](const auto& shape) { return shape.decode_rows > 0; }) ||
+      (options_.stages > 1 &&
+       std::ranges::any_of(running_, [](const Sequence* sequence) { return wants_decode(*sequence); }));
+  for (const policy::PrefillShare& share : policy::share_prefill(cost_, flight.shapes, candidates_, limits)) {
     Sequence& sequence = *candidate_sequences_[share.candidate];
     // Others have grown, and used the plan's logits, since the limits were taken.
     std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages) - sequence.planned);
     const bool scores = scores_prompt(sequence);
     if (scores) count = std::min(count, scores_left);
-    if (count <= 0 || !has_slot(sequence) ||
-        !cache_.grow(sequence.pages, sequence.planned + count, sequence.to_grant).ok())
-      continue;
+    if (count <= 0 || !has_slot(sequence) || !grow_for_prefill(sequence, count).ok()) continue;
     if (scores) scores_left -= count;
-    flight.shape.add_prefill(sequence.planned, count);
     add_item(plan, flight, sequence, count);
   }
 }
@@ -255,7 +255,8 @@ void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std
   ++sequence.in_flight;
   sequence.last_plan = plan.number;
   flight.items.push_back({&sequence, sequence.planned, item.sample});
-  plan.sub_batches.front().items.push_back(std::move(item));
+  if (count > 0) return add_prefill_items(plan, flight, sequence, std::move(item));
+  plan.sub_batches[static_cast<std::size_t>(sequence.home)].items.push_back(std::move(item));
 }
 
 void Scheduler::open_on_ranks(StepPlan& plan, Sequence& sequence) {

@@ -29,19 +29,21 @@ void Scheduler::apply(StepResult result, TimePoint now) {
     return;
   }
   if (const double seconds = step_seconds(result); !flight.items.empty()) {
+    const policy::StepShape& shape = slowest(flight);
     log(LogLevel::kDebug, "step.done",
         "plan={} decode={} prefill={} expected_ms={:.1f} high_ms={:.1f} ms={:.1f}", flight.number.value,
-        flight.shape.decode_rows, flight.shape.prefill_rows, 1e3 * cost_.predict(flight.shape),
-        1e3 * cost_.predict_high(flight.shape), 1e3 * seconds);
-    cost_.observe(flight.shape, seconds);
+        shape.decode_rows, shape.prefill_rows, 1e3 * cost_.predict(shape), 1e3 * cost_.predict_high(shape),
+        1e3 * seconds);
+    cost_.observe(shape, seconds);
   }
   take_prompt_logprobs(result, flight);
-  // Samples come in the order of the items; those of items that the rank skipped are missing.
-  std::size_t next = 0;
+  // Of each coordinate in the order of its items; those of items that the rank skipped are missing.
   for (const FlightItem& item : flight.items) {
     const SampledToken* sampled = nullptr;
-    if (item.sampled && next < result.sampled.size() && result.sampled[next].sequence == item.sequence->slot)
-      sampled = &result.sampled[next++];
+    if (item.sampled) {
+      const auto found = std::ranges::find(result.sampled, item.sequence->slot, &SampledToken::sequence);
+      if (found != result.sampled.end()) sampled = &*found;
+    }
     take_item(item, sampled, now);
   }
 }
@@ -151,6 +153,8 @@ void Scheduler::measure_token(Sequence& sequence, TimePoint now) {
 }
 
 void Scheduler::take_prompt_logprobs(StepResult& result, const Flight& flight) {
+  // Coordinates each send theirs.
+  std::ranges::stable_sort(result.prompt_logprobs, {}, &PromptLogprobs::position);
   for (PromptLogprobs& logprobs : result.prompt_logprobs) {
     const auto item = std::ranges::find_if(
         flight.items, [&](const FlightItem& each) { return each.sequence->slot == logprobs.sequence; });

@@ -19,6 +19,7 @@
 #include "engine/output_stream.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
+#include "layout/context_partition.h"
 
 namespace shoal::engine {
 
@@ -51,6 +52,8 @@ struct Sequence {
   std::int32_t in_flight = 0;  // plans with work of it
   PlanNumber last_plan{0};     // the last one with work of it
 
+  ContextLanes lanes;     // the coordinates that compute its prompt
+  std::int32_t home = 0;  // the one that samples it: where its last computed token of a prompt is
   SequenceSlot slot{-1};  // in the ranks' tables, while open there
   kv::PrefixKey key;
   kv::SequencePages pages;

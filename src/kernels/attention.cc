@@ -14,7 +14,6 @@
 namespace shoal::kernels {
 namespace {
 
-constexpr std::int32_t kSegmentPages = kAttentionSegment / kPageTokens;
 // Rows that fold page by page together: at head size 64 queries, segment and total sums take 3 x 16 KiB, of 2
 // MiB L2, and one page's 8 KiB of keys and values is read from L1 for all of them.
 constexpr std::int32_t kExactRows = 64;
@@ -59,11 +58,10 @@ struct Call {
   MatrixView<float> out;
   float q_factor;
   float cap_log2;
+  bool gives_states = false;  // out: rows of states
 
   std::int32_t head_dim() const { return shape.head_dim; }
 };
-
-AttentionState state_at(float* p, std::int32_t rows) { return {p, p + rows, p + 2 * rows}; }
 
 // From row `row` on.
 AttentionState rows_from(AttentionState state, std::int32_t row, std::int32_t head_dim) {
@@ -86,18 +84,25 @@ KvPages pages_of(const Call& call, const RowBlock& block, std::int32_t begin, st
   return run;
 }
 
-// Rows [first, first + rows) of a block, normalised, to their places in the output.
+// Rows [first, first + rows) of a block to their places in the output: normalised, or as they are where
+// states are asked for.
 void write_out(const Call& call, const RowBlock& block, std::int32_t first, std::int32_t rows,
                AttentionState state) {
   const std::int32_t d = call.head_dim();
   for (std::int32_t r = 0; r < rows; ++r) {
     const std::int32_t row = block.first_row + first + r;
+    const std::int32_t token = row / block.group;
     const std::int32_t head = block.first_head + row % block.group;
-    float* out =
-        call.out.row(block.span->first_row + row / block.group) + static_cast<std::int64_t>(head) * d;
     const float* o = state.o + static_cast<std::int64_t>(r) * d;
-    const float inverse = state.l[r] == 0 ? 0.0F : 1.0F / state.l[r];
-    for (std::int32_t i = 0; i < d; ++i) out[i] = o[i] * inverse;
+    if (!call.gives_states) {
+      normalise_row(o, state.l[r], d,
+                    call.out.row(block.span->first_row + token) + static_cast<std::int64_t>(head) * d);
+      continue;
+    }
+    const AttentionState to = state_at(call.out.row(block.span->state_row + token), call.shape.query_heads);
+    to.m[head] = state.m[r];
+    to.l[head] = state.l[r];
+    std::copy_n(o, d, to.o + static_cast<std::int64_t>(head) * d);
   }
 }
 
@@ -219,16 +224,21 @@ void run_chunked(const Call& call, const RowBlock& block, const AttentionPiece& 
   rows.tile_bytes = call.pool.layout.tile_bytes();
   AttentionState state;
   float* out = nullptr;
-  if (states == nullptr) {
-    out = call.out.row(block.span->first_row) + column;
-  } else {
+  if (states != nullptr) {
     state =
         state_at(states + static_cast<std::size_t>(piece.state) * AttentionPlan::state_floats(block.rows, d),
                  block.rows);
+  } else if (call.gives_states) {
+    thread_local Scratch kept;
+    state = state_at(kept.floats(AttentionPlan::state_floats(block.rows, d)), block.rows);
+  } else {
+    out = call.out.row(block.span->first_row) + column;
   }
   std::byte* workspace = scratch.bytes(call.chunked->workspace_bytes(block.rows, d));
   if (!call.chunked->fold_rows(rows, workspace, state, out, call.out.stride)) {
     run_refused(call, block, piece, states);
+  } else if (states == nullptr && call.gives_states) {
+    write_out(call, block, 0, block.rows, state);
   }
 }
 
@@ -292,15 +302,9 @@ const ChunkedAttention* chunked_attention(Isa isa) {
   return nullptr;
 }
 
-void attention(const Context& context, const KvView& pool, const AttentionShape& shape,
-               std::span<const AttentionSpan> spans, MatrixView<const float> q, MatrixView<float> out) {
-  constexpr float kLog2E = 1.44269504F;
-  Call call{pool, shape, attention_kernels(context.isa), chunked_for(context, pool, shape),
-            q,    out,   shape.scale * kLog2E,           0};
-  if (shape.softcap > 0) {
-    call.q_factor = shape.scale / shape.softcap;
-    call.cap_log2 = shape.softcap * kLog2E;
-  }
+namespace {
+
+void run_all(const Context& context, const Call& call, std::span<const AttentionSpan> spans) {
   // Grow-only, of the executor's thread: after the longest plan so far nothing is allocated.
   thread_local AttentionPlan kept;
   thread_local Scratch kept_states;
@@ -316,7 +320,7 @@ void attention(const Context& context, const KvView& pool, const AttentionShape&
     chunked_from = call.chunked->least_rows;
     chunked_cut.rows_per_read = call.chunked->rows_per_read;
   }
-  plan.make(shape, spans, threads, kExactCut, chunked_cut, chunked_from);
+  plan.make(call.shape, spans, threads, kExactCut, chunked_cut, chunked_from);
   float* states = kept_states.floats(plan.state_floats());
 
   const std::span<const AttentionPiece> pieces = plan.pieces();
@@ -337,7 +341,7 @@ void attention(const Context& context, const KvView& pool, const AttentionShape&
     }
   };
   parallel_items(context, static_cast<std::int64_t>(pieces.size()), 1,
-                 pairs_ns(plan.cost() * kPageTokens, shape.head_dim),
+                 pairs_ns(plan.cost() * kPageTokens, call.head_dim()),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t i = begin; i < end; ++i) run(i);
                  });
@@ -351,13 +355,40 @@ void attention(const Context& context, const KvView& pool, const AttentionShape&
     cut.push_back(&block);
     cut_pairs += static_cast<std::int64_t>(block.rows) * block.states;
   }
-  parallel_items(context, static_cast<std::int64_t>(cut.size()), 1, pairs_ns(cut_pairs, shape.head_dim),
+  parallel_items(context, static_cast<std::int64_t>(cut.size()), 1, pairs_ns(cut_pairs, call.head_dim()),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t i = begin; i < end; ++i) {
                      const RowBlock& block = *cut[static_cast<std::size_t>(i)];
                      join_block(call, block, states + block.first_state);
                    }
                  });
+}
+
+Call call_of(const Context& context, const KvView& pool, const AttentionShape& shape,
+             MatrixView<const float> q, MatrixView<float> out) {
+  constexpr float kLog2E = 1.44269504F;
+  Call call{pool, shape, attention_kernels(context.isa), chunked_for(context, pool, shape),
+            q,    out,   shape.scale * kLog2E,           0};
+  if (shape.softcap > 0) {
+    call.q_factor = shape.scale / shape.softcap;
+    call.cap_log2 = shape.softcap * kLog2E;
+  }
+  return call;
+}
+
+}  // namespace
+
+void attention(const Context& context, const KvView& pool, const AttentionShape& shape,
+               std::span<const AttentionSpan> spans, MatrixView<const float> q, MatrixView<float> out) {
+  run_all(context, call_of(context, pool, shape, q, out), spans);
+}
+
+void attention_states(const Context& context, const KvView& pool, const AttentionShape& shape,
+                      std::span<const AttentionSpan> spans, MatrixView<const float> q,
+                      MatrixView<float> states) {
+  Call call = call_of(context, pool, shape, q, states);
+  call.gives_states = true;
+  run_all(context, call, spans);
 }
 
 }  // namespace shoal::kernels

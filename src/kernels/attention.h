@@ -16,10 +16,14 @@
 //   4. What the mask excludes is skipped, not computed: pages behind a sliding window are never touched and
 //      their slot may be kNoSlot. No token reaches a row that does not see it, not even as 0 * NaN.
 //   5. A row that sees nothing gives zeros, never NaN.
+//   6. attention_states() over a run of pages inside one segment, and fold_attention_states() of such states
+//   in
+//      order of position inside a segment, then of segments, give the bits of attention() over all of them.
 
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/context.h"
@@ -29,8 +33,6 @@
 namespace shoal::kernels {
 
 inline constexpr std::int32_t kNoSlot = -1;
-// Positions whose pages fold together before segments fold with each other: 8 pages.
-inline constexpr std::int32_t kAttentionSegment = 256;
 
 // The new tokens of one sequence in this step: rows [first_row, first_row + rows) of q, k, v and out, at
 // positions [start, start + rows).
@@ -38,8 +40,15 @@ struct AttentionSpan {
   std::int32_t first_row = 0;
   std::int32_t rows = 0;
   std::int32_t start = 0;
-  // Slot of each logical page of the sequence in this layer's KV group, at least up to start + rows.
+  // Slot of each logical page of the sequence in this layer's KV group, at least up to start + rows or
+  // page_end.
   std::span<const std::int32_t> slots;
+  // Pages attended to, beside what the mask says: [page_begin, page_end). A span whose `start` lies behind
+  // all of them sees each of their tokens.
+  std::int32_t page_begin = 0;
+  std::int32_t page_end = std::numeric_limits<std::int32_t>::max();
+  // attention_states(): the first row's place in `states`.
+  std::int32_t state_row = 0;
 };
 
 struct AttentionShape {
@@ -60,5 +69,36 @@ void write_kv(const Context& context, const KvView& pool, const AttentionShape& 
 // q, out: [rows, query_heads * head_dim] f32, q after rope. The spans' own new keys must have been written.
 void attention(const Context& context, const KvView& pool, const AttentionShape& shape,
                std::span<const AttentionSpan> spans, MatrixView<const float> q, MatrixView<float> out);
+
+// Values of one row of states: for each query head the running maximum (log2 units), then for each the sum of
+// 2^(score - maximum), then for each head_dim weighted values. A head that has seen nothing: -inf, 0, zeros.
+constexpr std::int64_t state_width(std::int32_t query_heads, std::int32_t head_dim) {
+  return static_cast<std::int64_t>(query_heads) * (head_dim + 2);
+}
+
+// As attention(), but gives what the spans' pages alone say, for fold_attention_states(). states: rows of
+// state_width(), by AttentionSpan::state_row. Several spans may name the same rows of q.
+void attention_states(const Context& context, const KvView& pool, const AttentionShape& shape,
+                      std::span<const AttentionSpan> spans, MatrixView<const float> q,
+                      MatrixView<float> states);
+
+// Row by row: into takes in from.
+void fold_attention_states(const Context& context, const AttentionShape& shape, MatrixView<float> into,
+                           MatrixView<const float> from);
+// Rows that have seen nothing.
+void clear_attention_states(const AttentionShape& shape, MatrixView<float> states);
+// out: [rows, query_heads * head_dim], what attention() gives where `states` holds all.
+void finish_attention_states(const Context& context, const AttentionShape& shape,
+                             MatrixView<const float> states, MatrixView<float> out);
+
+// A shorter form, in which the default mode sends states: for each query head the logarithm (base 2) of its
+// sum, then for each head_dim values divided by it.
+constexpr std::int64_t packed_state_width(std::int32_t query_heads, std::int32_t head_dim) {
+  return static_cast<std::int64_t>(query_heads) * (head_dim + 1);
+}
+void pack_attention_states(const Context& context, const AttentionShape& shape,
+                           MatrixView<const float> states, MatrixView<float> packed);
+void unpack_attention_states(const Context& context, const AttentionShape& shape,
+                             MatrixView<const float> packed, MatrixView<float> states);
 
 }  // namespace shoal::kernels

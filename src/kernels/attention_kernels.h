@@ -48,6 +48,15 @@ struct AttentionState {
   float* o = nullptr;  // [rows][head_dim]
 };
 
+// States of so many rows side by side, from p on.
+inline AttentionState state_at(float* p, std::int32_t rows) { return {p, p + rows, p + 2 * rows}; }
+
+// What a row that has seen all of its keys comes to.
+inline void normalise_row(const float* o, float l, std::int32_t head_dim, float* out) {
+  const float inverse = l == 0 ? 0.0F : 1.0F / l;
+  for (std::int32_t i = 0; i < head_dim; ++i) out[i] = o[i] * inverse;
+}
+
 struct AttentionKernels {
   // Rows that share an expanded vector of keys or values.
   std::int32_t group_rows;

@@ -29,6 +29,17 @@ std::int64_t cost_of(const AttentionCut& cut, std::int32_t rows, std::int32_t pa
   return static_cast<std::int64_t>(std::max(rows, cut.rows_per_read)) * pages;
 }
 
+// Of rows [first, last] (positions) of a span.
+std::int32_t first_page(const AttentionShape& shape, const AttentionSpan& span, std::int32_t first) {
+  const std::int32_t seen = shape.window > 0 ? std::max(0, first - shape.window + 1) / kPageTokens : 0;
+  return std::max(seen, span.page_begin);
+}
+// Not below first_page().
+std::int32_t end_page(const AttentionShape& shape, const AttentionSpan& span, std::int32_t first,
+                      std::int32_t last) {
+  return std::max(first_page(shape, span, first), std::min(last / kPageTokens + 1, span.page_end));
+}
+
 std::int32_t segments(const AttentionCut& cut, std::int32_t page_begin, std::int32_t page_end) {
   return (page_end + cut.segment_pages - 1) / cut.segment_pages - page_begin / cut.segment_pages;
 }
@@ -62,9 +73,8 @@ void AttentionPlan::list_blocks(const AttentionShape& shape, std::span<const Att
     return static_cast<std::int64_t>(span.rows) * group >= chunked_from;
   };
   const auto pages = [&](const AttentionSpan& span) {
-    const std::int32_t begin =
-        shape.window > 0 ? std::max(0, span.start - shape.window + 1) / kPageTokens : 0;
-    return (span.start + span.rows - 1) / kPageTokens + 1 - begin;
+    return end_page(shape, span, span.start, span.start + span.rows - 1) -
+           first_page(shape, span, span.start);
   };
   // Rows of a block such that none is more than a piece's fair part, down to each kind's least.
   std::int32_t block_rows[2] = {cuts[0].most_rows, cuts[1].most_rows};
@@ -91,7 +101,8 @@ void AttentionPlan::list_blocks(const AttentionShape& shape, std::span<const Att
   blocks_.clear();
   for_heads(shape, spans,
             [&](const AttentionSpan& span, std::int32_t kv_head, std::int32_t head, std::int32_t group) {
-              assert(static_cast<std::int64_t>(span.slots.size()) * kPageTokens >= span.start + span.rows);
+              assert(std::ssize(span.slots) >=
+                     std::min(span.page_end, (span.start + span.rows - 1) / kPageTokens + 1));
               RowBlock block;
               block.span = &span;
               block.chunked = is_chunked(span, group);
@@ -104,8 +115,8 @@ void AttentionPlan::list_blocks(const AttentionShape& shape, std::span<const Att
                 block.rows = std::min(step, span.rows * group - row);
                 const std::int32_t first = span.start + row / group;
                 const std::int32_t last = span.start + (row + block.rows - 1) / group;
-                block.page_begin = shape.window > 0 ? std::max(0, first - shape.window + 1) / kPageTokens : 0;
-                block.page_end = last / kPageTokens + 1;
+                block.page_begin = first_page(shape, span, first);
+                block.page_end = end_page(shape, span, first, last);
                 blocks_.push_back(block);
               }
             });
@@ -114,7 +125,8 @@ void AttentionPlan::list_blocks(const AttentionShape& shape, std::span<const Att
 void AttentionPlan::cut_block(std::int32_t index, const AttentionCut& cut, std::int64_t limit,
                               std::int32_t head_dim) {
   RowBlock& block = blocks_[static_cast<std::size_t>(index)];
-  const std::int32_t count = segments(cut, block.page_begin, block.page_end);
+  // One also where it has no pages: its rows have seen nothing.
+  const std::int32_t count = std::max(1, segments(cut, block.page_begin, block.page_end));
   const std::int64_t cost = cost_of(cut, block.rows, block.page_end - block.page_begin);
   std::int32_t step = count;
   if (cost > limit) step = static_cast<std::int32_t>(std::max<std::int64_t>(1, count * limit / cost));

@@ -3,35 +3,63 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace shoal::kv {
 namespace {
 
-std::vector<PagePool> make_pools(std::span<const std::int32_t> capacities) {
+std::vector<PagePool> make_pools(std::span<const std::int32_t> capacities, std::int32_t coordinates) {
   std::vector<PagePool> pools;
-  for (const std::int32_t capacity : capacities)
-    pools.emplace_back(static_cast<std::int32_t>(pools.size()), capacity);
+  for (std::int32_t c = 0; c < coordinates; ++c) {
+    for (const std::int32_t capacity : capacities)
+      pools.emplace_back(static_cast<std::int32_t>(pools.size()), capacity);
+  }
   return pools;
 }
 
 }  // namespace
 
-KvCache::KvCache(std::vector<KvGroup> groups, std::span<const std::int32_t> capacities)
+KvCache::KvCache(std::vector<KvGroup> groups, std::span<const std::int32_t> capacities,
+                 std::int32_t coordinates)
     : groups_(std::move(groups)),
-      pools_(make_pools(capacities)),
+      pools_(make_pools(capacities, coordinates)),
       tree_(groups_, pools_),
       page_scratch_(groups_.size(), kNoPage) {}
 
+PoolCounts KvCache::counts(std::int32_t group, std::int32_t coordinate) const {
+  const PagePool& at = pools_[pool(group, coordinate)];
+  return {at.capacity(), at.free(), at.cached(), at.held(), at.fenced()};
+}
+
 PoolCounts KvCache::counts(std::int32_t group) const {
-  const PagePool& pool = pools_[static_cast<std::size_t>(group)];
-  return {pool.capacity(), pool.free(), pool.cached(), pool.held(), pool.fenced()};
+  PoolCounts all;
+  for (std::int32_t c = 0; c < coordinates(); ++c) {
+    const PoolCounts one = counts(group, c);
+    all.capacity += one.capacity;
+    all.free += one.free;
+    all.cached += one.cached;
+    all.held += one.held;
+    all.fenced += one.fenced;
+  }
+  return all;
+}
+
+std::int32_t KvCache::available(std::int32_t g, std::int32_t coordinate) const {
+  const PagePool& at = pools_[pool(g, coordinate)];
+  // A window group's pages are given up one by one wherever they lie; elsewhere only unlocked leaves go.
+  return at.free() + (group(g).window > 0 ? at.cached()
+                                          : tree_.evictable(static_cast<std::int32_t>(pool(g, coordinate))));
 }
 
 std::int32_t KvCache::available(std::int32_t g) const {
-  const PagePool& pool = pools_[static_cast<std::size_t>(g)];
-  // A window group's pages are given up one by one wherever they lie; elsewhere only unlocked leaves go.
-  return pool.free() + (group(g).window > 0 ? pool.cached() : tree_.evictable(g));
+  std::int32_t all = 0;
+  for (std::int32_t c = 0; c < coordinates(); ++c) all += available(g, c);
+  return all;
+}
+
+std::int32_t KvCache::room(std::int32_t coordinate) const {
+  std::int32_t least = available(0, coordinate);
+  for (std::int32_t g = 1; g < groups(); ++g) least = std::min(least, available(g, coordinate));
+  return least;
 }
 
 KvCache::Peek KvCache::peek(const PrefixKey& key, std::span<const TokenId> tokens,
@@ -45,7 +73,8 @@ KvCache::Peek KvCache::peek(const PrefixKey& key, std::span<const TokenId> token
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       if (logical < first_visible_page(std::int64_t{match.pages} * kPageTokens, groups_[g].window)) continue;
       const PageId page = PrefixTree::page(node, static_cast<std::int32_t>(g));
-      if (pools_[g].state(page.slot) == PageState::kCached) ++peek.cached[g];
+      if (pools_[static_cast<std::size_t>(page.pool)].state(page.slot) == PageState::kCached)
+        ++peek.cached[g];
     }
   }
   return peek;
@@ -65,7 +94,7 @@ std::int32_t KvCache::open(SequencePages& sequence, const PrefixKey& key, std::s
     table.start_at(first_visible_page(std::int64_t{match.pages} * kPageTokens, group(g).window));
     for (std::int32_t logical = table.first_kept(); logical < match.pages; ++logical) {
       const PageId page = PrefixTree::page(path[static_cast<std::size_t>(logical)], g);
-      pools_[static_cast<std::size_t>(g)].retain(page);
+      pools_[static_cast<std::size_t>(page.pool)].retain(page);
       table.append(page);
       taken.push_back({g, logical, page});
     }
@@ -73,45 +102,74 @@ std::int32_t KvCache::open(SequencePages& sequence, const PrefixKey& key, std::s
   return match.pages;
 }
 
-bool KvCache::make_free(std::int32_t g, std::int32_t pages) {
-  const PagePool& pool = pools_[static_cast<std::size_t>(g)];
-  while (pool.free() < pages) {
-    if (group(g).window > 0 && tree_.evict_window_page(g)) continue;
-    if (!tree_.evict_leaf()) return false;
+bool KvCache::make_free(std::size_t pool, std::int32_t pages) {
+  const PagePool& at = pools_[pool];
+  const auto number = static_cast<std::int32_t>(pool);
+  while (at.free() < pages) {
+    if (group(number % groups()).window > 0 && tree_.evict_window_page(number)) continue;
+    if (!tree_.evict_leaf(number)) return false;
   }
   return true;
 }
 
-Status KvCache::grow(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken) {
-  const std::int32_t size = pages_for(tokens);
-  for (std::int32_t g = 0; g < groups(); ++g) {
-    const std::int32_t missing = size - sequence.tables[static_cast<std::size_t>(g)].size();
-    if (missing > available(g))
-      return Status(ErrorCode::kExhausted,
-                    fmt::format("{} KV pages are needed and {} of {} are free or can be freed", missing,
-                                available(g), counts(g).capacity));
+// Who really gets each of so many new pages: as wanted, while there is room. False where there is none left.
+bool KvCache::settle_owners(std::int32_t pages, std::span<const std::int32_t> wanted) {
+  owner_scratch_.clear();
+  std::vector<std::int32_t> rooms;
+  for (std::int32_t c = 0; c < coordinates(); ++c) rooms.push_back(room(c));
+  for (std::int32_t i = 0; i < pages; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    std::int32_t owner = at < wanted.size() ? wanted[at] : 0;
+    if (rooms[static_cast<std::size_t>(owner)] == 0)
+      owner = static_cast<std::int32_t>(std::ranges::max_element(rooms) - rooms.begin());
+    if (rooms[static_cast<std::size_t>(owner)]-- <= 0) return false;
+    owner_scratch_.push_back(owner);
+  }
+  return true;
+}
+
+Status KvCache::grow(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
+                     std::span<const std::int32_t> owners) {
+  const std::int32_t missing = pages_for(tokens) - sequence.tables.front().size();
+  if (missing <= 0) return {};
+  if (!settle_owners(missing, owners)) {
+    std::int32_t most = 0;
+    for (std::int32_t c = 0; c < coordinates(); ++c) most += room(c);
+    return {ErrorCode::kExhausted, fmt::format("{} KV pages are needed and {} of {} are free or can be freed",
+                                               missing, most, counts(0).capacity)};
+  }
+  const std::vector<std::int32_t> settled = owner_scratch_;
+  for (std::int32_t c = 0; c < coordinates(); ++c) {
+    const auto share = static_cast<std::int32_t>(std::ranges::count(settled, c));
+    // Cannot fail after the check above: evicting for one pool frees, and never takes, in the others.
+    for (std::int32_t g = 0; g < groups() && share > 0; ++g) {
+      if (!make_free(pool(g, c), share))
+        return {ErrorCode::kInternal, "KV pages counted as evictable are held"};
+    }
   }
   for (std::int32_t g = 0; g < groups(); ++g) {
     PageTable& table = sequence.tables[static_cast<std::size_t>(g)];
-    const std::int32_t missing = size - table.size();
-    if (missing <= 0) continue;
-    PagePool& pool = pools_[static_cast<std::size_t>(g)];
-    // Cannot fail after the check above: evicting for one group frees, and never takes, in the others.
-    if (!make_free(g, missing)) return Status(ErrorCode::kInternal, "KV pages counted as evictable are held");
-    auto pages = pool.take(missing, table.last_slot());
-    if (!pages.ok()) return pages.error();
-    for (const PageId page : *pages) {
-      taken.push_back({g, table.size(), page});
-      table.append(page);
+    std::vector<std::vector<PageId>> given(static_cast<std::size_t>(coordinates()));
+    for (std::int32_t c = 0; c < coordinates(); ++c) {
+      const auto share = static_cast<std::int32_t>(std::ranges::count(settled, c));
+      auto pages = pools_[pool(g, c)].take(share, table.last_slot(static_cast<std::int32_t>(pool(g, c))));
+      if (!pages.ok()) return pages.error();
+      std::ranges::reverse(*pages);
+      given[static_cast<std::size_t>(c)] = *std::move(pages);
+    }
+    for (const std::int32_t owner : settled) {
+      std::vector<PageId>& from = given[static_cast<std::size_t>(owner)];
+      taken.push_back({g, table.size(), from.back()});
+      table.append(from.back());
+      from.pop_back();
     }
   }
   return {};
 }
 
 std::int64_t KvCache::reach(const SequencePages& sequence) const {
-  std::int64_t pages = std::numeric_limits<std::int32_t>::max();
-  for (std::int32_t g = 0; g < groups(); ++g)
-    pages = std::min<std::int64_t>(pages, sequence.tables[static_cast<std::size_t>(g)].size() + available(g));
+  std::int64_t pages = sequence.tables.front().size();
+  for (std::int32_t c = 0; c < coordinates(); ++c) pages += room(c);
   return pages * kPageTokens;
 }
 
@@ -135,7 +193,7 @@ void KvCache::insert(SequencePages& sequence, std::span<const TokenId> tokens) {
 
 void KvCache::release(SequencePages& sequence) {
   if (!sequence.open()) return;
-  for (std::size_t g = 0; g < groups_.size(); ++g) sequence.tables[g].clear(pools_[g]);
+  for (std::size_t g = 0; g < groups_.size(); ++g) sequence.tables[g].clear(pools_);
   tree_.unlock(sequence.place);
   sequence = {};
 }

@@ -1,5 +1,5 @@
-// The KV pages of one coordinate as its head sees them: a pool per KV group, the prefix tree over all of
-// them, and what a sequence holds.
+// The KV pages of a worker as its head sees them: a pool per KV group and coordinate, the prefix tree over
+// all of them, and what a sequence holds.
 //
 // Thread-safety: none; it belongs to the engine thread.
 // Ownership: owns pools and tree. A SequencePages must be given back with release() before the cache goes.
@@ -39,14 +39,20 @@ struct PoolCounts {
 
 class KvCache {
  public:
-  // capacities: pages of each group's pool.
-  KvCache(std::vector<KvGroup> groups, std::span<const std::int32_t> capacities);
+  // capacities: pages of each group's pool on each coordinate.
+  KvCache(std::vector<KvGroup> groups, std::span<const std::int32_t> capacities,
+          std::int32_t coordinates = 1);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   std::int32_t groups() const { return static_cast<std::int32_t>(groups_.size()); }
   const KvGroup& group(std::int32_t g) const { return groups_[static_cast<std::size_t>(g)]; }
+  std::int32_t coordinates() const { return static_cast<std::int32_t>(pools_.size()) / groups(); }
+  // Which coordinate owns a page.
+  std::int32_t owner(PageId page) const { return page.pool / groups(); }
+  // Of all coordinates together, or of one.
   PoolCounts counts(std::int32_t group) const;
+  PoolCounts counts(std::int32_t group, std::int32_t coordinate) const;
   std::uint64_t tree_version() const { return tree_.version(); }
   std::size_t tree_nodes() const { return tree_.nodes(); }
 
@@ -64,8 +70,11 @@ class KvCache {
                     std::int32_t max_pages, std::vector<NewPage>& taken);
 
   // Makes room for positions up to `tokens` in every group, evicting cached pages as needed, and appends the
-  // new pages to `taken`. Fails with kExhausted, taking nothing, where even eviction does not suffice.
-  Status grow(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken);
+  // new pages to `taken`. owners: of the new pages, in order; coordinate 0 where left out. A page whose owner
+  // has no room goes to the coordinate that has most. Fails with kExhausted, taking nothing, where even
+  // eviction does not suffice anywhere.
+  Status grow(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
+              std::span<const std::int32_t> owners = {});
   // The most positions that grow() could reach now.
   std::int64_t reach(const SequencePages& sequence) const;
 
@@ -80,26 +89,33 @@ class KvCache {
       const std::int32_t window = group(g).window;
       if (window <= 0) continue;
       PageTable& table = sequence.tables[static_cast<std::size_t>(g)];
-      if (table.release_below(first_visible_page(next, window), pools_[static_cast<std::size_t>(g)]))
-        released(g, table.first_kept());
+      if (table.release_below(first_visible_page(next, window), pools_)) released(g, table.first_kept());
     }
   }
 
   // Gives back everything; what the tree keeps stays cached.
   void release(SequencePages& sequence);
 
-  // Pages that grow() could take now: free, or given up by eviction.
+  // Pages that grow() could take now: free, or given up by eviction. Of all coordinates, or of one.
   std::int32_t available(std::int32_t group) const;
+  std::int32_t available(std::int32_t group, std::int32_t coordinate) const;
+  // Pages in every group.
+  std::int32_t room(std::int32_t coordinate) const;
   // Gives up every cached page that no sequence's prefix needs.
   void flush() { tree_.evict_all(); }
 
  private:
-  bool make_free(std::int32_t group, std::int32_t pages);
+  std::size_t pool(std::int32_t group, std::int32_t coordinate) const {
+    return static_cast<std::size_t>(coordinate * groups() + group);
+  }
+  bool make_free(std::size_t pool, std::int32_t pages);
+  bool settle_owners(std::int32_t pages, std::span<const std::int32_t> wanted);
 
   std::vector<KvGroup> groups_;
   std::vector<PagePool> pools_;
   PrefixTree tree_;
   std::vector<PageId> page_scratch_;
+  std::vector<std::int32_t> owner_scratch_;
 };
 
 }  // namespace shoal::kv

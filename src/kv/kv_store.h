@@ -17,8 +17,10 @@ namespace shoal::kv {
 
 class KvStore {
  public:
-  // layouts: of each group's pool, slots set. Fails with kExhausted where the system gives no memory.
-  static Expected<KvStore> make(std::span<const KvLayout> layouts);
+  // layouts: of each group's pool, slots set. banks: room behind each pool's layers for so many more layers,
+  // in which pages of other coordinates land while a layer attends to them: address space, of which only what
+  // lands takes memory. Fails with kExhausted where the system gives no memory.
+  static Expected<KvStore> make(std::span<const KvLayout> layouts, std::int32_t banks = 0);
 
   std::span<const KvView> views() const { return views_; }
   std::size_t bytes() const { return bytes_; }

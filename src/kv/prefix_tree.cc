@@ -18,6 +18,7 @@ class PrefixTree::Node {
 
   bool is_root() const { return parent == nullptr; }
   bool has(std::size_t group) const { return pages[group].slot >= 0; }
+  std::size_t pool(std::size_t group) const { return static_cast<std::size_t>(pages[group].pool); }
 };
 
 namespace {
@@ -39,7 +40,7 @@ std::uint64_t hash_page(const void* parent, std::span<const TokenId> tokens) {
 }  // namespace
 
 PrefixTree::PrefixTree(std::span<const KvGroup> groups, std::span<PagePool> pools)
-    : pools_(pools), window_pages_(groups.size()), evictable_(groups.size(), 0) {
+    : pools_(pools), window_pages_(pools.size()), evictable_(pools.size(), 0) {
   for (const KvGroup& group : groups) windows_.push_back(group.window);
 }
 
@@ -98,12 +99,18 @@ void PrefixTree::set_use(Node* node, std::uint64_t use) {
   if (leaf) leaves_.insert({use, node});
 }
 
+void PrefixTree::count_evictable(const Node* node, std::int32_t by) {
+  for (std::size_t g = 0; g < windows_.size(); ++g) {
+    if (node->has(g)) evictable_[node->pool(g)] += by;
+  }
+}
+
 PrefixTree::Node* PrefixTree::lock(Node* node) {
   for (Node* at = node; at != nullptr; at = at->parent) {
     set_use(at, ++clock_);
     if (at->locks++ > 0 || at->is_root()) continue;
     leaves_.erase({at->last_use, at});
-    for (std::size_t g = 0; g < windows_.size(); ++g) evictable_[g] -= at->has(g) ? 1 : 0;
+    count_evictable(at, -1);
   }
   return node;
 }
@@ -126,7 +133,7 @@ void PrefixTree::unlock(Node* node) {
     assert(at->locks > 0);
     if (--at->locks > 0 || at->is_root()) continue;
     if (at->children == 0) leaves_.insert({at->last_use, at});
-    for (std::size_t g = 0; g < windows_.size(); ++g) evictable_[g] += at->has(g) ? 1 : 0;
+    count_evictable(at, 1);
   }
   drop_root_if_unused(root);
 }
@@ -141,17 +148,18 @@ void PrefixTree::drop_root_if_unused(Node* root) {
 void PrefixTree::set_page(Node* node, std::int32_t group, PageId page) {
   const auto g = static_cast<std::size_t>(group);
   node->pages[g] = page;
-  pools_[g].keep(page);
-  if (is_window(g)) window_pages_[g].insert({node->last_use, node});
-  if (node->locks == 0) ++evictable_[g];
+  pools_[node->pool(g)].keep(page);
+  if (is_window(g)) window_pages_[node->pool(g)].insert({node->last_use, node});
+  if (node->locks == 0) ++evictable_[node->pool(g)];
 }
 
 void PrefixTree::drop_page(Node* node, std::int32_t group) {
   const auto g = static_cast<std::size_t>(group);
   if (!node->has(g)) return;
-  if (is_window(g)) window_pages_[g].erase({node->last_use, node});
-  if (node->locks == 0) --evictable_[g];
-  pools_[g].forget(node->pages[g]);
+  const std::size_t pool = node->pool(g);
+  if (is_window(g)) window_pages_[pool].erase({node->last_use, node});
+  if (node->locks == 0) --evictable_[pool];
+  pools_[pool].forget(node->pages[g]);
   node->pages[g] = kNoPage;
 }
 
@@ -174,7 +182,7 @@ PrefixTree::Node* PrefixTree::descend(Node* locked, std::span<const TokenId> pag
   // Every ancestor already counts this lock.
   if (child->locks++ == 0) {
     leaves_.erase({child->last_use, child});
-    for (std::size_t g = 0; g < windows_.size(); ++g) evictable_[g] -= child->has(g) ? 1 : 0;
+    count_evictable(child, -1);
   }
   set_use(child, ++clock_);
   for (std::size_t g = 0; g < windows_.size(); ++g) {
@@ -205,18 +213,22 @@ void PrefixTree::erase_leaf(Node* node) {
   }
 }
 
-bool PrefixTree::evict_leaf() {
+bool PrefixTree::evict_leaf(std::int32_t pool) {
   if (leaves_.empty()) return false;
-  erase_leaf(leaves_.begin()->second);
+  const auto g = static_cast<std::size_t>(pool) % windows_.size();
+  const auto in_pool =
+      std::ranges::find_if(leaves_, [&](const auto& each) { return each.second->pages[g].pool == pool; });
+  erase_leaf((in_pool == leaves_.end() ? leaves_.begin() : in_pool)->second);
   return true;
 }
 
-bool PrefixTree::evict_window_page(std::int32_t group) {
-  const auto g = static_cast<std::size_t>(group);
-  for (const auto& [use, node] : window_pages_[g]) {
-    if (pools_[g].state(node->pages[g].slot) != PageState::kCached) continue;
+bool PrefixTree::evict_window_page(std::int32_t pool) {
+  const auto p = static_cast<std::size_t>(pool);
+  const std::size_t g = p % windows_.size();
+  for (const auto& [use, node] : window_pages_[p]) {
+    if (pools_[p].state(node->pages[g].slot) != PageState::kCached) continue;
     ++version_;
-    drop_page(node, group);
+    drop_page(node, static_cast<std::int32_t>(g));
     return true;
   }
   return false;

@@ -10,6 +10,7 @@
 // Invariants:
 //   1. Tokens are compared, never hashes alone. Two keys share nothing.
 //   2. locks(node) counts the locks at it and below: a node with none can be evicted, with all below it.
+//   (A node's page may lie in the pool of any coordinate, and stays there.)
 //   3. Whoever holds a page of a node locks it or a node below it, so an unlocked node's pages are held by
 //      nobody.
 //   4. Groups without a window have a page in every node; in window groups pages may be missing.
@@ -50,7 +51,7 @@ class PrefixTree {
   // Sets of nodes in order of last use.
   using UseOrder = std::set<std::pair<std::uint64_t, Node*>>;
 
-  // pools: one per group, by group index.
+  // pools: by number, all groups of one coordinate side by side.
   PrefixTree(std::span<const KvGroup> groups, std::span<PagePool> pools);
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
@@ -79,15 +80,16 @@ class PrefixTree {
   static PageId page(const Node* node, std::int32_t group);
   static Node* parent(const Node* node);
 
-  // Gives up the least recently used leaf that nobody locks. False where there is none.
-  bool evict_leaf();
-  // Gives up the least recently used page of a window group that nobody holds; the node stays.
-  bool evict_window_page(std::int32_t group);
+  // Gives up the least recently used leaf that nobody locks, of those with a page in `pool` where there are
+  // any. False where there is no leaf at all. Evicting leaf after leaf frees all of evictable(pool).
+  bool evict_leaf(std::int32_t pool = 0);
+  // Gives up the least recently used page of a window group's pool that nobody holds; the node stays.
+  bool evict_window_page(std::int32_t pool);
   // Everything that nobody locks.
   void evict_all();
 
-  // Pages of the group in nodes without locks: what evict_leaf() could free in all.
-  std::int32_t evictable(std::int32_t group) const { return evictable_[static_cast<std::size_t>(group)]; }
+  // Pages of the pool in nodes without locks: what evict_leaf() could free in all.
+  std::int32_t evictable(std::int32_t pool) const { return evictable_[static_cast<std::size_t>(pool)]; }
   std::size_t nodes() const { return nodes_.size(); }
   // Grows with every change of what match() may find.
   std::uint64_t version() const { return version_; }
@@ -99,6 +101,7 @@ class PrefixTree {
   void drop_page(Node* node, std::int32_t group);
   void erase_leaf(Node* node);
   void drop_root_if_unused(Node* root);
+  void count_evictable(const Node* node, std::int32_t by);
   bool is_window(std::size_t group) const { return windows_[group] > 0; }
 
   std::span<PagePool> pools_;
@@ -107,8 +110,8 @@ class PrefixTree {
   // By hash of (parent, tokens): lookup and ownership in one.
   std::unordered_multimap<std::uint64_t, std::unique_ptr<Node>> nodes_;
   UseOrder leaves_;                      // leaves without locks
-  std::vector<UseOrder> window_pages_;   // by group: nodes that have a page of that window group
-  std::vector<std::int32_t> evictable_;  // by group
+  std::vector<UseOrder> window_pages_;   // by pool: nodes that have a page in that window group's pool
+  std::vector<std::int32_t> evictable_;  // by pool
   std::uint64_t clock_ = 0;
   std::uint64_t version_ = 0;
 };

@@ -17,7 +17,7 @@ constexpr double kBytesPerSecond = 10e9;
 // one sets it; its ranks read their shares at the same time, and meet at every sum.
 std::optional<std::string> why_slower_than_one_rank(const LayoutFacts& facts) {
   const Degrees& d = facts.degrees;
-  const std::int32_t ranks = d.tp * d.pp;
+  const std::int32_t ranks = d.tp * d.pp * d.cp;
   if (ranks == 1) return std::nullopt;
   // Ranks without a core of their own take turns.
   const double speed = kBytesPerSecond * facts.threads;

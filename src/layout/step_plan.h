@@ -10,7 +10,8 @@
 //   1. Plan numbers are consecutive inside an epoch.
 //   2. Order inside a plan: closes, opens, page changes, then the sub-batches' work.
 //   3. A sequence slot is reused only after a plan that closed it.
-//   4. There is one sub-batch for every (cp, dp) coordinate, possibly empty.
+//   4. There is one sub-batch for every (cp, dp) coordinate, possibly empty. Of a prompt's tokens each item
+//      lies with the coordinate that owns its pages; a decoded token lies with its sequence's home.
 
 #pragma once
 
@@ -26,7 +27,8 @@ namespace shoal {
 
 // A page as it is named everywhere: which pool, which slot, which time the slot was given out.
 struct PageId {
-  std::int32_t pool = 0;  // index over (KV group, coordinate); with one coordinate, the KV group
+  // Index over (coordinate, KV group), groups running fastest: the page lies on the ranks of that coordinate.
+  std::int32_t pool = 0;
   std::int32_t slot = 0;
   std::uint32_t generation = 0;
   friend bool operator==(const PageId&, const PageId&) = default;
@@ -91,6 +93,9 @@ struct WorkItem {
   // need to outlive a pass: k best as in SamplingParams::logprobs; -1 none. The first token of a prompt has
   // none.
   std::int32_t prompt_logprobs = -1;
+  // How these tokens see pages of other coordinates: queries go to their owners and partial results come
+  // back, or the pages come here. In groups without a window; in those the pages come where there are many.
+  bool pass_queries = false;
 
   std::int32_t count() const { return tokens.empty() ? 1 : static_cast<std::int32_t>(tokens.size()); }
 };

@@ -90,7 +90,7 @@ std::uint64_t encoded_bytes(const StepPlan& plan) {
   total += 4;
   for (const SubBatch& batch : plan.sub_batches) {
     total += 4;
-    for (const WorkItem& item : batch.items) total += 4 + 4 + list_bytes(item.tokens, 4) + 1 + 4;
+    for (const WorkItem& item : batch.items) total += 4 + 4 + list_bytes(item.tokens, 4) + 1 + 4 + 1;
   }
   return total;
 }

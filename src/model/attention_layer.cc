@@ -108,6 +108,17 @@ void AttentionLayer::attend(const Pass& pass, const KvView& pool,
   kernels::attention(pass.kernels, pool, shape(), spans, qkv_.part(qkv, kQuery), heads);
 }
 
+void AttentionLayer::exchange_tokens(parallel::ContextAttention& context, const ContextWork& work,
+                                     const KvView& pool, MatrixView<float> qkv) const {
+  context.exchange_tokens(work, shape(), pool, qkv_.part(qkv, kKey), qkv_.part(qkv, kValue));
+}
+
+void AttentionLayer::attend_across(parallel::ContextAttention& context,
+                                   parallel::ContextAttention::Plan& plan, const KvView& pool,
+                                   MatrixView<float> qkv, MatrixView<float> heads) const {
+  context.attend(plan, shape(), pool, qkv_.part(qkv, kQuery), heads);
+}
+
 void AttentionLayer::project(const Pass& pass, MatrixView<const float> heads, MatrixView<float> delta) const {
   output_.apply(pass.kernels, pass.matmul, heads, delta, pass.peers);
   if (!output_bias_.empty()) kernels::add_bias(pass.kernels, delta, output_bias_);

@@ -4,7 +4,9 @@
 // Thread-safety: immutable after loading; calls belong to the executor thread.
 // Ownership: owns this rank's packed weights. Pools, activations and spans are the caller's.
 // Invariants: the steps of a pass are write(), attend(), project(), in this order. After write() the KV of
-//   the pass is complete in this layer, before anything is attended.
+//   the pass is complete in this layer, before anything is attended. Where sequences lie with several
+//   coordinates it is complete after write() and exchange_tokens(), and attend_across() takes attend()'s
+//   place.
 
 #pragma once
 
@@ -18,6 +20,7 @@
 #include "model/description.h"
 #include "model/pass.h"
 #include "model/weight_loader.h"
+#include "parallel/context_attention.h"
 #include "parallel/packed_linear.h"
 #include "parallel/row_parallel.h"
 #include "parallel/shard.h"
@@ -47,6 +50,12 @@ class AttentionLayer {
   // heads: [rows, heads_width()]. Rows outside the spans stay as they are.
   void attend(const Pass& pass, const KvView& pool, std::span<const kernels::AttentionSpan> spans,
               MatrixView<float> qkv, MatrixView<float> heads) const;
+  // What is written to pages of other coordinates. qkv: as write() left it; no rows where this coordinate
+  // computes none.
+  void exchange_tokens(parallel::ContextAttention& context, const ContextWork& work, const KvView& pool,
+                       MatrixView<float> qkv) const;
+  void attend_across(parallel::ContextAttention& context, parallel::ContextAttention::Plan& plan,
+                     const KvView& pool, MatrixView<float> qkv, MatrixView<float> heads) const;
   // delta: [rows, hidden], what the block adds to the residual stream, summed over the group.
   void project(const Pass& pass, MatrixView<const float> heads, MatrixView<float> delta) const;
 

@@ -51,6 +51,39 @@ void spans_of_rows(const Spans& spans, const std::vector<std::int32_t>& rows, Sp
   }
 }
 
+// The parts of a coordinate's spans whose logits are wanted.
+void wanted_spans_of(const std::vector<ContextSpan>& spans, const std::vector<std::int32_t>& rows,
+                     std::vector<ContextSpan>& out) {
+  out.clear();
+  auto span = spans.begin();
+  for (const std::int32_t row : rows) {
+    while (row >= span->first_row + span->rows) ++span;
+    if (!out.empty() && out.back().first_row + out.back().rows == row && row > span->first_row) {
+      ++out.back().rows;
+      continue;
+    }
+    out.push_back(*span);
+    out.back().first_row = row;
+    out.back().rows = 1;
+    out.back().start = span->start + row - span->first_row;
+  }
+}
+
+// Of a coordinate's spans, the tokens whose pages are its own.
+void own_tokens_of(const std::vector<ContextSpan>& spans, std::int32_t own, Spans& out) {
+  out.clear();
+  for (const ContextSpan& span : spans) {
+    for (std::int32_t row = 0; row < span.rows;) {
+      const std::int32_t position = span.start + row;
+      const std::int32_t page = position / kPageTokens;
+      const std::int32_t n = std::min(span.rows - row, (page + 1) * kPageTokens - position);
+      if (span.owners[static_cast<std::size_t>(page)] == own)
+        out.push_back({span.first_row + row, n, position, span.slots});
+      row += n;
+    }
+  }
+}
+
 // Moves the chosen rows to the front, in place; `rows` ascend. Returns a view of them.
 MatrixView<float> compact(MatrixView<float> m, const std::vector<std::int32_t>& rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -86,11 +119,44 @@ void cap_logits(const kernels::Context& context, float cap, MatrixView<float> lo
 
 }  // namespace
 
+// What all layers of a pass move between coordinates.
+void Model::Impl::plan_context(const Batch& batch) {
+  const std::int32_t own = peers->context_index();
+  for (std::size_t group = 0; group < context_plans.size(); ++group)
+    context_plans[group].make(batch.context->groups[group], own, description.kv_groups[group].window,
+                              context.strict);
+  if (!last_stage()) return;
+  const auto group = static_cast<std::size_t>(layers.back().attention.block().kv_group);
+  const ContextWork& work = batch.context->groups[group];
+  wanted_work.resize(work.size());
+  for (std::size_t c = 0; c < work.size(); ++c)
+    wanted_spans_of(work[c], batch.context->logit_rows[c], wanted_work[c]);
+  wanted_plan.make(wanted_work, own, description.kv_groups[group].window, context.strict);
+}
+
+// No token is this coordinate's, but others see its pages or write to them.
+void Model::Impl::help(const Batch& batch, std::span<const KvView> pools) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const AttentionLayer& attention = layers[i].attention;
+    const auto group = static_cast<std::size_t>(attention.block().kv_group);
+    const bool last = i + 1 == layers.size() && last_stage();
+    float nothing = 0;
+    const MatrixView<float> none(&nothing, 0, attention.qkv_width());
+    attention.exchange_tokens(*context_attention, batch.context->groups[group], pools[group], none);
+    attention.attend_across(*context_attention, last ? wanted_plan : context_plans[group], pools[group], none,
+                            {&nothing, 0, attention.heads_width()});
+  }
+}
+
 void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixView<float> logits,
                     const LayerHook& hook) {
   Impl& m = *impl_;
   const std::int64_t rows = batch.rows();
-  if (rows == 0) return;
+  if (batch.context != nullptr) m.plan_context(batch);
+  if (rows == 0) {
+    if (batch.context != nullptr) m.help(batch, pools);
+    return;
+  }
   const std::int64_t hidden = m.description.hidden;
   const Layer& any = m.layers.front();
   const std::int64_t qkv_width = any.attention.qkv_width();
@@ -112,7 +178,14 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
 
   const float eps = m.description.norm_eps;
   const Pass pass{m.context, m.matmul, m.description.ropes, eps, batch.positions, m.peers};
-  for (std::size_t group = 0; group < m.spans.size(); ++group) spans_of_group(batch, group, m.spans[group]);
+  for (std::size_t group = 0; group < m.spans.size(); ++group) {
+    if (batch.context == nullptr) {
+      spans_of_group(batch, group, m.spans[group]);
+    } else {
+      const auto own = static_cast<std::size_t>(m.peers->context_index());
+      own_tokens_of(batch.context->groups[group][own], m.peers->context_index(), m.spans[group]);
+    }
+  }
 
   if (m.first_stage()) {
     embed(m.context, *m.embedding, m.description.embedding_scale, batch.tokens, x);
@@ -128,13 +201,21 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
     const Spans* spans = &m.spans[group];
 
     layer.attention.write(pass, pools[group], *spans, normed, qkv);
+    if (batch.context != nullptr)
+      layer.attention.exchange_tokens(*m.context_attention, batch.context->groups[group], pools[group], qkv);
     if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i), batch);
-    if (last) {
-      if (batch.logit_rows.empty()) return;
-      spans_of_rows(*spans, batch.logit_rows, m.wanted_spans);
-      spans = &m.wanted_spans;
+    if (batch.context != nullptr) {
+      layer.attention.attend_across(*m.context_attention, last ? m.wanted_plan : m.context_plans[group],
+                                    pools[group], qkv, heads);
+      if (last && batch.logit_rows.empty()) return;
+    } else {
+      if (last) {
+        if (batch.logit_rows.empty()) return;
+        spans_of_rows(*spans, batch.logit_rows, m.wanted_spans);
+        spans = &m.wanted_spans;
+      }
+      layer.attention.attend(pass, pools[group], *spans, qkv, heads);
     }
-    layer.attention.attend(pass, pools[group], *spans, qkv, heads);
     if (last) {
       x = compact(x, batch.logit_rows);
       heads = compact(heads, batch.logit_rows);

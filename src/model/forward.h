@@ -24,6 +24,7 @@
 #include "core/expected.h"
 #include "core/ids.h"
 #include "kernels/context.h"
+#include "layout/context_moves.h"
 #include "layout/kv_groups.h"
 #include "layout/layout.h"
 #include "layout/stages.h"
@@ -47,12 +48,21 @@ struct BatchSpan {
   std::vector<std::span<const std::int32_t>> slots;
 };
 
+// What every coordinate computes in a step in which some of it sees pages of another.
+struct ContextBatch {
+  std::vector<ContextWork> groups;                    // by KV group
+  std::vector<std::vector<std::int32_t>> logit_rows;  // by coordinate, of its batch
+};
+
 // One rank's part of a step plan with every token known.
 struct Batch {
   std::vector<TokenId> tokens;           // [rows]
   std::vector<std::int32_t> positions;   // [rows]
   std::vector<BatchSpan> spans;          // rows in order, no gaps
   std::vector<std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  // Null where every sequence's pages lie with the coordinate that computes it. Alike on all coordinates; one
+  // without rows of its own takes part, too: it may hold what others see.
+  const ContextBatch* context = nullptr;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(tokens.size()); }
 };

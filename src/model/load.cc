@@ -211,6 +211,10 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              {},
                                              std::vector<std::vector<kernels::AttentionSpan>>(groups),
                                              {},
+                                             {},
+                                             std::vector<parallel::ContextAttention::Plan>(groups),
+                                             {},
+                                             {},
                                              nullptr,
                                              {},
                                              {},
@@ -229,7 +233,11 @@ Model::~Model() = default;
 
 const ModelDescription& Model::description() const { return impl_->description; }
 const std::vector<KvGroup>& Model::kv_groups() const { return impl_->description.kv_groups; }
-void Model::set_peers(parallel::Peers& peers) { impl_->peers = &peers; }
+void Model::set_peers(parallel::Peers& peers) {
+  impl_->peers = &peers;
+  impl_->context_attention.reset();
+  if (peers.context_size() > 1) impl_->context_attention.emplace(impl_->context, peers);
+}
 parallel::IndexRange Model::vocabulary() const { return impl_->vocabulary; }
 const std::vector<std::int64_t>& Model::vocabulary_ends() const { return impl_->vocabulary_ends; }
 const std::vector<std::int32_t>& Model::stage_layers() const { return impl_->stage_layers; }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "formats/checkpoint.h"
@@ -15,6 +16,7 @@
 #include "model/attention_layer.h"
 #include "model/feed_forward_layer.h"
 #include "model/forward.h"
+#include "parallel/context_attention.h"
 #include "parallel/packed_linear.h"
 #include "parallel/peers.h"
 #include "parallel/shard.h"
@@ -47,6 +49,11 @@ struct Model::Impl {
   // the rows that are attended in the last layer.
   std::vector<std::vector<kernels::AttentionSpan>> spans;
   std::vector<kernels::AttentionSpan> wanted_spans;
+  // The same where sequences lie with several coordinates: by KV group, and of the last layer's wanted rows.
+  std::optional<parallel::ContextAttention> context_attention;
+  std::vector<parallel::ContextAttention::Plan> context_plans;
+  ContextWork wanted_work;
+  parallel::ContextAttention::Plan wanted_plan;
 
   parallel::Peers* peers = nullptr;  // null where the rank is alone
   LayerRange stage;                  // the layers that this rank holds, by index in the model
@@ -56,6 +63,8 @@ struct Model::Impl {
   ModelCosts decode_costs;
   bool weights_mapped = false;  // from a packed cache
 
+  void plan_context(const Batch& batch);
+  void help(const Batch& batch, std::span<const KvView> pools);
   bool first_stage() const { return stage.begin == 0; }
   bool last_stage() const { return stage.end == static_cast<std::int32_t>(description.layers.size()); }
 };

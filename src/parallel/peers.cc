@@ -25,6 +25,7 @@ Peers::Peers(const Layout& layout, std::int32_t rank, comm::Carrier& carrier, co
       rank_(rank),
       at_(layout.coordinate(rank)),
       tensor_(carrier, layout.group(GroupKind::kAttentionTensor, rank), ledger, options),
+      context_(carrier, layout.group(GroupKind::kContext, rank), ledger, options),
       all_(carrier, everyone(layout, rank), ledger, std::move(options)) {}
 
 void Peers::fail(Status status) {
@@ -105,6 +106,12 @@ void Peers::receive_stage_seconds(std::span<double> seconds) {
   receive_from(comm::Purpose::kPlan, neighbour(-1), std::as_writable_bytes(seconds));
 }
 
+void Peers::exchange(comm::Purpose purpose, std::span<const comm::Outgoing> out,
+                     std::span<const comm::Incoming> in, std::uint64_t calls) {
+  if (out.empty() && in.empty()) return;
+  attempt([&] { return context_.exchange(purpose, out, in, calls); });
+}
+
 void Peers::gather_to_first(std::span<const std::byte> mine, std::span<const std::span<std::byte>> theirs) {
   const Group& group = tensor_.group();
   if (group.index != 0) {
@@ -135,10 +142,10 @@ void Peers::receive_ids(std::span<TokenId> ids) {
 
 Status check_degrees(const Layout& layout) {
   const Degrees& d = layout.degrees();
-  for (const auto& [name, degree] : {std::pair{"cp", d.cp}, {"dp", d.dp}, {"ep", d.ep}}) {
+  for (const auto& [name, degree] : {std::pair{"dp", d.dp}, {"ep", d.ep}}) {
     if (degree > 1)
       return {ErrorCode::kUnsupported,
-              fmt::format("{} {} is not served by this build: use {} 1 with tp and pp", name, degree, name)};
+              fmt::format("{} {} is not served by this build: use {} 1 with tp, pp and cp", name, degree, name)};
   }
   return {};
 }

@@ -68,6 +68,13 @@ class Peers {
   // Seconds that this rank has waited for ranks of other stages so far.
   double waited_for_stages() const { return waited_for_stages_; }
 
+  // Between the coordinates that a sequence's KV is spread over: the same tensor rank and stage of each, by
+  // coordinate. All of them at once; several for one peer stand side by side.
+  void exchange(comm::Purpose purpose, std::span<const comm::Outgoing> out,
+                std::span<const comm::Incoming> in, std::uint64_t calls);
+  std::int32_t context_index() const { return at_.cp; }
+  std::int32_t context_size() const { return layout_.degrees().cp; }
+
   // What the ranks of the tensor group say of their parts of the vocabulary, to the first of them. theirs: by
   // rank of the group, used on the first alone; its own place is not written to.
   void gather_to_first(std::span<const std::byte> mine, std::span<const std::span<std::byte>> theirs);
@@ -95,6 +102,7 @@ class Peers {
   std::int32_t rank_;
   Coordinate at_;
   comm::Collectives tensor_;
+  comm::Collectives context_;
   comm::Collectives all_;
   Status status_;
   Buffer parts_;

@@ -1,6 +1,7 @@
 #include "policy/batch.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace shoal::policy {
@@ -10,30 +11,90 @@ constexpr std::int32_t kFewestPipelinedRows = 128;
 
 double work_left(const CostModel& cost, const PrefillCandidate& candidate) {
   StepShape shape;
-  shape.add_prefill(candidate.context, candidate.remaining);
+  shape.add_prefill(candidate.context, candidate.remaining, candidate.lanes.degree);
   return cost.predict(shape);
 }
 
-// The most tokens of the candidate, at most `most`, that keep the step within `seconds`.
-std::int64_t tokens_within(const CostModel& cost, const StepShape& step, const PrefillCandidate& candidate,
-                           std::int64_t most, double seconds) {
-  const auto fits = [&](std::int64_t tokens) {
-    StepShape shape = step;
-    shape.add_prefill(candidate.context, tokens);
-    return cost.predict_high(shape) <= seconds;
-  };
-  std::int64_t low = 0;  // fits, or is nothing
-  std::int64_t high = most;
-  while (low < high) {
-    const std::int64_t middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
+// What is dealt so far, by coordinate.
+struct Dealt {
+  StepShape step;
+  std::int64_t rows = 0;  // of prefill
+  std::int64_t rows_left = 0;
+  bool full = false;
+};
+
+class Dealer {
+ public:
+  Dealer(const CostModel& cost, std::span<const StepShape> decode, std::int64_t rows_left, bool fixed)
+      : cost_(cost), fixed_(fixed) {
+    for (const StepShape& shape : decode) dealt_.push_back({shape, 0, rows_left, false});
+  }
+
+  // Most tokens that the candidate's coordinates have rows for; 0 where one of them is full.
+  std::int64_t most(const PrefillCandidate& candidate) const {
+    std::int64_t rows = std::numeric_limits<std::int64_t>::max();
+    for (std::int32_t lane = 0; lane < candidate.lanes.degree; ++lane) {
+      const Dealt& at = of(candidate, lane);
+      rows = std::min(rows, at.full ? 0 : at.rows_left);
+    }
+    if (!fixed_) rows *= candidate.lanes.degree;
+    return std::min({candidate.remaining, candidate.limit, rows});
+  }
+  // Of those, as many as keep the step within `seconds`, but never less than the floor.
+  std::int64_t within(const PrefillCandidate& candidate, std::int64_t most, double seconds) const {
+    const auto fits = [&](std::int64_t tokens) {
+      for (std::int32_t lane = 0; lane < candidate.lanes.degree; ++lane) {
+        StepShape shape = of(candidate, lane).step;
+        shape.add_prefill(candidate.context, tokens, candidate.lanes.degree);
+        if (cost_.predict_high(shape) > seconds) return false;
+      }
+      return true;
+    };
+    std::int64_t low = 0;  // fits, or is nothing
+    std::int64_t high = most;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low + 1) / 2;
+      if (fits(middle)) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return std::max(low, std::min<std::int64_t>(most, kPrefillFloor - rows(candidate)));
+  }
+  void deal(const PrefillCandidate& candidate, std::int64_t tokens) {
+    const std::int32_t degree = candidate.lanes.degree;
+    for (std::int32_t lane = 0; lane < degree; ++lane) {
+      Dealt& at = of(candidate, lane);
+      at.step.add_prefill(candidate.context, tokens, degree);
+      at.rows += tokens;
+      at.rows_left -= fixed_ ? tokens : (tokens + degree - 1) / degree;
     }
   }
-  return low;
-}
+  // Its time is used up.
+  void close(const PrefillCandidate& candidate) {
+    for (std::int32_t lane = 0; lane < candidate.lanes.degree; ++lane) of(candidate, lane).full = true;
+  }
+  // Tokens of prompts that its coordinates have been dealt, on the one that has fewest.
+  std::int64_t rows(const PrefillCandidate& candidate) const {
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (std::int32_t lane = 0; lane < candidate.lanes.degree; ++lane)
+      least = std::min(least, of(candidate, lane).rows);
+    return least;
+  }
+
+ private:
+  Dealt& of(const PrefillCandidate& candidate, std::int32_t lane) {
+    return dealt_[static_cast<std::size_t>(candidate.lanes.at(lane))];
+  }
+  const Dealt& of(const PrefillCandidate& candidate, std::int32_t lane) const {
+    return dealt_[static_cast<std::size_t>(candidate.lanes.at(lane))];
+  }
+
+  const CostModel& cost_;
+  bool fixed_;
+  std::vector<Dealt> dealt_;
+};
 
 }  // namespace
 
@@ -45,7 +106,7 @@ std::int32_t pipelined_rows(std::int64_t waiting, const BatchLimits& limits) {
       std::clamp<std::int64_t>(rows, std::min(kFewestPipelinedRows, limits.max_rows), limits.max_rows));
 }
 
-std::vector<PrefillShare> share_prefill(const CostModel& cost, const StepShape& decode,
+std::vector<PrefillShare> share_prefill(const CostModel& cost, std::span<const StepShape> decode,
                                         std::span<const PrefillCandidate> candidates,
                                         const BatchLimits& limits) {
   std::vector<PrefillShare> shares;
@@ -56,30 +117,28 @@ std::vector<PrefillShare> share_prefill(const CostModel& cost, const StepShape& 
     effective[i] = work_left(cost, candidates[i]) - candidates[i].waited;
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return effective[a] < effective[b]; });
 
-  const bool streams = limits.streams || decode.decode_rows > 0;
+  const bool streams = limits.streams || std::ranges::any_of(decode, [](const StepShape& shape) {
+                         return shape.decode_rows > 0;
+                       });
   const double seconds = streams ? limits.token_gap : limits.token_gap * kIdleGaps;
   std::int64_t waiting = 0;
   for (const PrefillCandidate& candidate : candidates) waiting += candidate.remaining;
-  std::int64_t rows_left = limits.fixed_chunk > 0 ? std::min(limits.fixed_chunk, limits.max_rows)
-                                                  : pipelined_rows(waiting, limits);
-  std::int64_t dealt = 0;
-  StepShape step = decode;
+  const bool fixed = limits.fixed_chunk > 0;
+  Dealer dealer(cost, decode,
+                fixed ? std::min(limits.fixed_chunk, limits.max_rows)
+                      : pipelined_rows(waiting / std::ssize(decode), limits),
+                fixed);
   for (const std::size_t index : order) {
     const PrefillCandidate& candidate = candidates[index];
-    const std::int64_t most = std::min({candidate.remaining, candidate.limit, rows_left});
+    const std::int64_t most = dealer.most(candidate);
     if (most <= 0) continue;
-    std::int64_t tokens = most;
-    if (limits.fixed_chunk == 0) {
-      tokens = tokens_within(cost, step, candidate, most, seconds);
-      tokens = std::max(tokens, std::min<std::int64_t>(most, kPrefillFloor - dealt));
+    const std::int64_t tokens = fixed ? most : dealer.within(candidate, most, seconds);
+    if (tokens > 0) {
+      shares.push_back({index, tokens});
+      dealer.deal(candidate, tokens);
     }
-    if (tokens <= 0) break;
-    shares.push_back({index, tokens});
-    step.add_prefill(candidate.context, tokens);
-    dealt += tokens;
-    rows_left -= tokens;
     // Whoever did not get all it could take has used the time up.
-    if (tokens < most && dealt >= kPrefillFloor) break;
+    if (tokens <= 0 || (tokens < most && dealer.rows(candidate) >= kPrefillFloor)) dealer.close(candidate);
   }
   return shares;
 }

@@ -7,7 +7,7 @@
 // Thread-safety: pure functions.
 // Invariants:
 //   1. Where any prompt waits, at least kPrefillFloor tokens (or all that wait) are dealt, whatever decode
-//      takes.
+//      takes: on each coordinate that has one.
 //   2. Nobody gets more than it has left, nor more than its own limit.
 
 #pragma once
@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "layout/context_partition.h"
 #include "policy/cost_model.h"
 
 namespace shoal::policy {
@@ -30,6 +31,7 @@ struct PrefillCandidate {
   std::int64_t remaining = 0;  // tokens left to compute
   std::int64_t limit = 0;      // most tokens it may get in this step: pages, logits asked for
   double waited = 0;           // seconds since it arrived
+  ContextLanes lanes{};        // who computes it, in equal parts
 };
 
 struct BatchLimits {
@@ -49,9 +51,10 @@ struct PrefillShare {
 // stage, and the last one the last, the other stages have nothing to do.
 std::int32_t pipelined_rows(std::int64_t waiting, const BatchLimits& limits);
 
-// decode: the step's decode rows. Least remaining work first, in predicted seconds; every second of waiting
-// counts as a second of work less, so that no prompt starves.
-std::vector<PrefillShare> share_prefill(const CostModel& cost, const StepShape& decode,
+// decode: the step's decode rows, by coordinate. Coordinates run side by side: the step lasts as long as the
+// slowest, and each may have max_rows. Least remaining work first, in predicted seconds; every second of
+// waiting counts as a second of work less, so that no prompt starves.
+std::vector<PrefillShare> share_prefill(const CostModel& cost, std::span<const StepShape> decode,
                                         std::span<const PrefillCandidate> candidates,
                                         const BatchLimits& limits);
 

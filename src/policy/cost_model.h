@@ -26,11 +26,11 @@ struct StepShape {
     decode_rows += 1;
     decode_kv += static_cast<double>(context);
   }
-  // n tokens after `context` computed ones.
-  void add_prefill(std::int64_t context, std::int64_t n) {
+  // n tokens after `context` computed ones, of whose work `degree` coordinates do equal parts.
+  void add_prefill(std::int64_t context, std::int64_t n, std::int32_t degree = 1) {
     const auto rows = static_cast<double>(n);
-    prefill_rows += rows;
-    prefill_pairs += rows * static_cast<double>(context) + rows * (rows + 1) / 2;
+    prefill_rows += rows / degree;
+    prefill_pairs += (rows * static_cast<double>(context) + rows * (rows + 1) / 2) / degree;
   }
 };
 

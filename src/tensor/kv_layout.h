@@ -19,11 +19,10 @@
 #include <cstdint>
 #include <string>
 
+#include "layout/kv_groups.h"
 #include "tensor/half.h"
 
 namespace shoal {
-
-inline constexpr int kPageTokens = 32;
 
 enum class KvDType : std::uint8_t { kBf16, kF32 };
 

@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kLeastOpen = 4 + 7 * 4 + 4 + 8 + 4 + 4 + 4 + 4 + 4 + 4;
 constexpr std::size_t kGrant = 4 + 4 + 4 + 12;
 constexpr std::size_t kRelease = 12;
-constexpr std::size_t kLeastItem = 4 + 4 + 4 + 1 + 4;
+constexpr std::size_t kLeastItem = 4 + 4 + 4 + 1 + 4 + 1;
 constexpr std::size_t kTop = 8;
 constexpr std::size_t kLeastSampled = 4 + 4 + 4 + 4;
 constexpr std::size_t kLeastScored = 4 + 4 + 4 + 4 + 4;
@@ -37,7 +37,8 @@ constexpr auto kPlan = [](auto& io, auto& plan) {
           [&](auto& release) { fields(io, release.sequence, release.group, release.first_kept); });
   list_of(io, plan.sub_batches, 4, [&](auto& batch) {
     list_of(io, batch.items, kLeastItem, [&](auto& item) {
-      fields(io, item.sequence, item.start, item.tokens, item.sample, item.prompt_logprobs);
+      fields(io, item.sequence, item.start, item.tokens, item.sample, item.prompt_logprobs,
+             item.pass_queries);
     });
   });
 };

@@ -36,7 +36,7 @@ class RankTest : public testing::Test {
     const auto observer = [this](const SamplingParams&, std::uint64_t, TokenId, std::span<const float>) {
       if (throws_) throw std::bad_alloc();
     };
-    rank_.emplace(*model_, *store_, context, Rank::Options{4, 0, observer});
+    rank_.emplace(*model_, *store_, context, Rank::Options{4, observer});
   }
 
   StepPlan plan() {

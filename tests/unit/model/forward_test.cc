@@ -187,8 +187,8 @@ TEST_F(LoadTest, ATypeWithoutAKernelIsNamed) {
 
 TEST_F(LoadTest, LayoutsThatCannotBeServedAreRefused) {
   write_model(folder_ / "model.gguf", DType::kF32);
-  options_.layout = *Layout::make({.cp = 2});
-  EXPECT_EQ(refusal(folder_ / "model.gguf").find("cp 2 is not served"), 0U);
+  options_.layout = *Layout::make({.dp = 2});
+  EXPECT_EQ(refusal(folder_ / "model.gguf").find("dp 2 is not served"), 0U);
 }
 
 TEST_F(LoadTest, ProgressEndsAtTheWhole) {

@@ -7,6 +7,7 @@
 
 #include "policy/admission.h"
 #include "policy/batch.h"
+#include "policy/context_degree.h"
 #include "policy/cost_model.h"
 #include "policy/preemption.h"
 
@@ -131,6 +132,13 @@ StepShape decodes(int n) {
   return shape;
 }
 
+// A worker of one coordinate.
+std::vector<PrefillShare> share_alone(const CostModel& cost, const StepShape& decode,
+                                      std::span<const PrefillCandidate> candidates,
+                                      const BatchLimits& limits) {
+  return share_prefill(cost, {&decode, 1}, candidates, limits);
+}
+
 std::int64_t total(const std::vector<PrefillShare>& shares) {
   std::int64_t sum = 0;
   for (const PrefillShare& share : shares) sum += share.tokens;
@@ -140,7 +148,7 @@ std::int64_t total(const std::vector<PrefillShare>& shares) {
 TEST(Batch, ChunkFillsTheTokenGapBesideDecode) {
   const CostModel model = fitted();
   const PrefillCandidate prompt{0, 4000, 4000, 0};
-  const auto shares = share_prefill(model, decodes(8), {&prompt, 1}, {});
+  const auto shares = share_alone(model, decodes(8), {&prompt, 1}, {});
   ASSERT_EQ(shares.size(), 1U);
   StepShape step = decodes(8);
   step.add_prefill(0, shares[0].tokens);
@@ -152,31 +160,31 @@ TEST(Batch, ChunkShrinksAsThePromptsContextGrows) {
   const CostModel model = fitted();
   const PrefillCandidate early{0, 4000, 4000, 0};
   const PrefillCandidate late{30000, 4000, 4000, 0};
-  EXPECT_LT(total(share_prefill(model, decodes(8), {&late, 1}, {})),
-            total(share_prefill(model, decodes(8), {&early, 1}, {})));
+  EXPECT_LT(total(share_alone(model, decodes(8), {&late, 1}, {})),
+            total(share_alone(model, decodes(8), {&early, 1}, {})));
 }
 
 TEST(Batch, IdleMachineTakesLargerChunks) {
   const CostModel model = fitted();
   const PrefillCandidate prompt{0, 4000, 4000, 0};
-  EXPECT_GT(total(share_prefill(model, {}, {&prompt, 1}, {})),
-            2 * total(share_prefill(model, decodes(1), {&prompt, 1}, {})) - 16);
+  EXPECT_GT(total(share_alone(model, {}, {&prompt, 1}, {})),
+            2 * total(share_alone(model, decodes(1), {&prompt, 1}, {})) - 16);
 }
 
 TEST(Batch, FloorHoldsWhateverDecodeTakes) {
   const CostModel model = fitted();
   const PrefillCandidate prompt{0, 4000, 4000, 0};
-  EXPECT_EQ(total(share_prefill(model, decodes(2000), {&prompt, 1}, {})), kPrefillFloor);
+  EXPECT_EQ(total(share_alone(model, decodes(2000), {&prompt, 1}, {})), kPrefillFloor);
   const PrefillCandidate small[] = {{0, 10, 10, 0}, {0, 3000, 3000, 0}};
-  EXPECT_EQ(total(share_prefill(model, decodes(2000), small, {})), kPrefillFloor);
+  EXPECT_EQ(total(share_alone(model, decodes(2000), small, {})), kPrefillFloor);
   const PrefillCandidate tiny{0, 5, 5, 0};
-  EXPECT_EQ(total(share_prefill(model, decodes(2000), {&tiny, 1}, {})), 5);
+  EXPECT_EQ(total(share_alone(model, decodes(2000), {&tiny, 1}, {})), 5);
 }
 
 TEST(Batch, LeastRemainingWorkGoesFirstAndTheRestIsShared) {
   const CostModel model = fitted();
   const PrefillCandidate prompts[] = {{0, 4000, 4000, 0}, {0, 30, 30, 0}, {0, 50, 50, 0}};
-  const auto shares = share_prefill(model, decodes(4), prompts, {});
+  const auto shares = share_alone(model, decodes(4), prompts, {});
   ASSERT_EQ(shares.size(), 3U);
   EXPECT_EQ(shares[0].candidate, 1U);
   EXPECT_EQ(shares[0].tokens, 30);
@@ -189,7 +197,7 @@ TEST(Batch, LeastRemainingWorkGoesFirstAndTheRestIsShared) {
 TEST(Batch, WhoWaitedLongerThanItsWorkGoesFirst) {
   const CostModel model = fitted();
   const PrefillCandidate prompts[] = {{0, 4000, 4000, 100}, {0, 30, 30, 0}};
-  const auto shares = share_prefill(model, decodes(4), prompts, {});
+  const auto shares = share_alone(model, decodes(4), prompts, {});
   ASSERT_FALSE(shares.empty());
   EXPECT_EQ(shares[0].candidate, 0U);
 }
@@ -198,7 +206,7 @@ TEST(Batch, FixedChunkIsSharedAndExact) {
   const CostModel model = fitted();
   const PrefillCandidate prompts[] = {{0, 4, 4, 0}, {0, 100, 100, 0}};
   for (const std::int32_t chunk : {1, 7, 64}) {
-    const auto shares = share_prefill(model, decodes(1), prompts, {.fixed_chunk = chunk});
+    const auto shares = share_alone(model, decodes(1), prompts, {.fixed_chunk = chunk});
     EXPECT_EQ(total(shares), chunk);
     EXPECT_EQ(shares[0].candidate, 0U);
   }
@@ -207,12 +215,12 @@ TEST(Batch, FixedChunkIsSharedAndExact) {
 TEST(Batch, NobodyGetsMoreThanItsLimitOrTheRowsOfAStep) {
   const CostModel model = fitted();
   const PrefillCandidate limited{0, 4000, 3, 0};
-  EXPECT_EQ(total(share_prefill(model, {}, {&limited, 1}, {})), 3);
+  EXPECT_EQ(total(share_alone(model, {}, {&limited, 1}, {})), 3);
   const PrefillCandidate blocked{0, 4000, 0, 0};
-  EXPECT_TRUE(share_prefill(model, {}, {&blocked, 1}, {}).empty());
+  EXPECT_TRUE(share_alone(model, {}, {&blocked, 1}, {}).empty());
   const PrefillCandidate large{0, 100000, 100000, 0};
-  EXPECT_LE(total(share_prefill(model, {}, {&large, 1}, {.token_gap = 1e6, .max_rows = 128})), 128);
-  EXPECT_EQ(total(share_prefill(model, {}, {&large, 1}, {.fixed_chunk = 4096, .max_rows = 128})), 128);
+  EXPECT_LE(total(share_alone(model, {}, {&large, 1}, {.token_gap = 1e6, .max_rows = 128})), 128);
+  EXPECT_EQ(total(share_alone(model, {}, {&large, 1}, {.fixed_chunk = 4096, .max_rows = 128})), 128);
 }
 
 TEST(Admission, AdmitsWhileTheProjectedNeedFits) {
@@ -266,6 +274,54 @@ TEST(Preemption, TakesTheYoungestThatHoldsPages) {
 TEST(Preemption, WaitsForPagesThatAreAlreadyComingBack) {
   const PreemptionCandidate some[] = {{1, true, false}, {4, true, true}};
   EXPECT_EQ(choose_victim(some), std::nullopt);
+}
+
+// Coordinates run side by side: each gets what one alone would, and a prompt of both as much again.
+TEST(SharePrefill, CoordinatesAreFilledSideBySide) {
+  const CostModel model = fitted();
+  const StepShape decode[] = {decodes(8), decodes(8)};
+  PrefillCandidate prompts[] = {{0, 4000, 4000, 0}, {0, 4000, 4000, 0}};
+  prompts[0].lanes = {0, 1, 2};
+  prompts[1].lanes = {1, 1, 2};
+  const auto alone = share_alone(model, decodes(8), {&prompts[0], 1}, {});
+  const auto both = share_prefill(model, decode, prompts, {});
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].tokens, alone[0].tokens);
+  EXPECT_EQ(both[1].tokens, alone[0].tokens);
+  PrefillCandidate shared{0, 40000, 40000, 0};
+  shared.lanes = {1, 2, 2};
+  const auto wide = share_prefill(model, decode, {&shared, 1}, {});
+  ASSERT_EQ(wide.size(), 1U);
+  EXPECT_GT(wide[0].tokens, alone[0].tokens * 3 / 2);
+  // Of a chunk that is asked for, all coordinates together compute as much as it says.
+  EXPECT_EQ(total(share_prefill(model, decode, {&shared, 1}, {.fixed_chunk = 512})), 512);
+  // One that is full keeps nobody from the other.
+  const StepShape uneven[] = {decodes(3000), decodes(1)};
+  const auto rest = share_prefill(model, uneven, prompts, {});
+  ASSERT_EQ(rest.size(), 2U);
+  EXPECT_EQ(rest[0].tokens, kPrefillFloor);
+  EXPECT_GT(rest[1].tokens, 10 * kPrefillFloor);
+}
+
+TEST(ContextDegree, ShortPromptsStayOnOneCoordinate) {
+  EXPECT_EQ(choose_degree({2000, 100000, 4, 0}), 1);
+  EXPECT_EQ(choose_degree({14000, 100000, 2, 0}), 2);
+  EXPECT_EQ(choose_degree({5000, 100000, 4, 0}), 2);
+  EXPECT_EQ(choose_degree({100000, 200000, 4, 0}), 4);
+  EXPECT_EQ(choose_degree({2000, 1000, 4, 0}), 4);  // more than one pool holds
+  EXPECT_EQ(choose_degree({5, 1000, 4, 3}), 3);
+  EXPECT_EQ(choose_degree({5, 1000, 2, 3}), 2);
+}
+
+TEST(ContextDegree, FewerBytesTravel) {
+  PassingInput input{.rows = 16, .owners = 1, .pages = 100, .results = 1, .page_bytes = 65536};
+  input.query_bytes = input.result_bytes = 8192;
+  EXPECT_TRUE(passes_queries(input));  // 256 KiB against 6.4 MiB
+  input.rows = 8192;
+  EXPECT_FALSE(passes_queries(input));
+  input.rows = 16;
+  input.pages = 0;
+  EXPECT_FALSE(passes_queries(input));
 }
 
 }  // namespace
