@@ -19,6 +19,7 @@
 #include "cli/bench_tokenizer.h"
 #include "cli/bench_traffic.h"
 #include "cli/chat.h"
+#include "cli/gateway.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
 #include "cli/rank.h"
@@ -35,6 +36,7 @@ constexpr int kUsage = 2;
 
 void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_serve(app, exit_code);
+  shoal::cli::add_gateway(app, exit_code);
   shoal::cli::add_chat(app, exit_code);
   shoal::cli::add_rank(app, exit_code);
   shoal::cli::add_up(app, exit_code);

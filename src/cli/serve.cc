@@ -171,6 +171,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
       .created = static_cast<std::int64_t>(std::time(nullptr)),
       .sampling_defaults = defaults,
       .max_choices = std::int64_t{flags.engine.max_sequences} + flags.engine.max_queue,
+      .max_sequences = flags.engine.max_sequences,
       // As many as may wait in the engine's queue: one bound on what waits to be read, one on what waits to
       // run.
       .text = std::make_unique<serving::TextThread>(static_cast<std::size_t>(flags.engine.max_queue)),

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "serving/report_of_worker.h"
 #include "serving/worker_metrics.h"
 #include "wire/api_error.h"
 #include "wire/json.h"
@@ -11,9 +12,6 @@
 
 namespace shoal::serving {
 namespace {
-
-// A step lasts at most a few token gaps; a minute without one while work waits means that something hangs.
-constexpr double kStuckSeconds = 60;
 
 nlohmann::ordered_json pages_of(const engine::KvGroupStats& group) {
   return {{"capacity", group.capacity},

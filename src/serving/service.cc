@@ -2,6 +2,7 @@
 
 #include "serving/admin_routes.h"
 #include "serving/openai_routes.h"
+#include "serving/report_of_worker.h"
 #include "wire/api_error.h"
 
 namespace shoal::serving {
@@ -84,6 +85,12 @@ void Service::add_routes() {
   server_->route("POST", "/flush_cache", with_worker(handle_flush_cache));
   server_->route("GET", "/get_server_info", with_worker(handle_server_info));
   server_->route("GET", "/metrics", with_worker(handle_metrics));
+  server_->route(
+      "GET", wire::kWorkerReportPath,
+      with_worker([this](Worker& worker, const wire::HttpRequest&, const wire::ResponsePtr& response) {
+        const bool draining = draining_.load(std::memory_order_relaxed);
+        response->respond(200, "application/json", report_of(worker, draining).to_json());
+      }));
 }
 
 bool Service::drain(std::chrono::milliseconds deadline) {

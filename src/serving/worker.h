@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,8 @@
 #include "wire/openai_request.h"
 
 namespace shoal::serving {
+
+std::string draw_instance();
 
 struct Worker {
   // First, so that it outlives the sessions that the engine holds.
@@ -29,6 +32,10 @@ struct Worker {
   wire::SamplingFields sampling_defaults;
   // Answers that may run and wait in the engine together.
   std::int64_t max_choices = 0;
+  std::int64_t max_sequences = 0;  // of these, that run
+  // Tells this process from one that comes after it on the same port; and how many reports it has given.
+  std::string instance = draw_instance();
+  std::unique_ptr<std::atomic<std::int64_t>> reports = std::make_unique<std::atomic<std::int64_t>>(0);
   // Renders and encodes; last, so that it ends before what its tasks use.
   std::unique_ptr<TextThread> text;
 };

@@ -51,9 +51,14 @@ struct HttpShared {
 
 // The connections that live on one loop; touched by that loop's thread only.
 struct HttpLoop {
+  HttpLoop() : own(std::make_unique<boost::asio::io_context>(1)), context(*own) {}
+  explicit HttpLoop(boost::asio::io_context& given) : context(given) {}
+
   std::unordered_set<HttpConnection*> connections;
   bool draining = false;
-  boost::asio::io_context context{1};  // last: what it still holds refers to the members above
+  // Last: what it still holds refers to the members above.
+  const std::unique_ptr<boost::asio::io_context> own;  // null on a loop of somebody else's
+  boost::asio::io_context& context;
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/log.h"
+#include "wire/event_loop.h"
 #include "wire/http_connection.h"
 #include "wire/http_server.h"
 
@@ -41,6 +42,10 @@ std::string cannot_listen(const std::string& host, std::uint16_t port, const err
 struct HttpServer::Impl {
   explicit Impl(HttpServerOptions options) {
     shared->options = std::move(options);
+    if (shared->options.loop != nullptr) {
+      loops.push_back(std::make_unique<HttpLoop>(shared->options.loop->context()));
+      return;
+    }
     const int count = shared->options.io_threads < 1 ? 1 : shared->options.io_threads;
     for (int i = 0; i < count; ++i) loops.push_back(std::make_unique<HttpLoop>());
   }
@@ -103,6 +108,7 @@ Expected<std::uint16_t> HttpServer::Impl::open(const std::string& host, std::uin
   accept_timer = std::make_unique<asio::steady_timer>(context);
   asio::post(context, [this] { accept(); });
   for (const auto& loop : loops) {
+    if (loop->own == nullptr) break;
     guards.push_back(asio::make_work_guard(loop->context));
     threads.emplace_back([&context = loop->context] { context.run(); });
   }
@@ -151,7 +157,7 @@ void HttpServer::Impl::accept_failed() {
 bool HttpServer::shutdown(std::chrono::milliseconds drain) {
   Impl& impl = *impl_;
   std::scoped_lock lock(impl.stop_mutex);
-  if (impl.stopped || impl.threads.empty()) return true;
+  if (impl.stopped || impl.acceptor == nullptr) return true;
   impl.stopped = true;
 
   asio::post(impl.loops[0]->context, asio::use_future([&impl] {

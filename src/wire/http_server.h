@@ -29,6 +29,7 @@
 
 namespace shoal::wire {
 
+class EventLoop;
 class TlsContext;
 
 struct HttpServerOptions {
@@ -36,6 +37,9 @@ struct HttpServerOptions {
   // so.
   std::shared_ptr<TlsContext> tls;
 
+  // Where connections live and handlers run, alone; it must outlive the server. Null: io_threads threads of
+  // its own.
+  EventLoop* loop = nullptr;
   int io_threads = 1;
   int max_connections = 1024;  // one more is answered 503 and closed
 
@@ -76,8 +80,9 @@ class HttpServer {
   // machine.
   Expected<std::uint16_t> listen(const std::string& host, std::uint16_t port);
 
-  // Stops accepting, closes connections without a running answer, lets running answers finish until `drain`
-  // has passed, then closes the rest and joins the threads. True if none had to be cut.
+  // From another thread than the loops'. Stops accepting, closes connections without a running answer, lets
+  // running answers finish until `drain` has passed, then closes the rest and joins the threads. True if none
+  // had to be cut.
   bool shutdown(std::chrono::milliseconds drain);
 
   int open_connections() const;

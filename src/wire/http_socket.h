@@ -1,6 +1,7 @@
-// A client's connection as bytes, plain or under TLS: what Asio and Beast read from and write to.
+// A connection as bytes, plain or under TLS: what Asio and Beast read from and write to, a server's side or a
+// client's.
 //
-// Internal to wire/: include http_server.h instead.
+// Internal to wire/: include http_server.h or http_client.h instead.
 //
 // Thread-safety: none; one loop's thread. One read and one write may be under way at once.
 // Ownership: owns the socket; holds the TLS context as long as it lives. Operations under way must end before
@@ -48,6 +49,13 @@ class HttpSocket {
 
   // The server's side of the handshake; nothing to do without TLS. The caller sets the deadline.
   boost::asio::awaitable<boost::system::error_code> handshake();
+  // The client's side, once connected; only under TLS. The caller has said whose name it expects.
+  template <typename Token>
+  auto handshake_as_client(Token&& token) {
+    return tls_->async_handshake(boost::asio::ssl::stream_base::client, std::forward<Token>(token));
+  }
+  // Of a connection under TLS.
+  SSL* native_tls() { return tls_->native_handle(); }
   // After a failed handshake: what follows is read and written as it is. The stream stays, since its
   // operation may be the caller.
   void drop_tls() { secured_ = false; }

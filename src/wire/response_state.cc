@@ -148,28 +148,55 @@ ResponseState::Batch ResponseState::take() {
 }
 
 void ResponseState::wrote(std::size_t bytes) {
+  std::function<void()> drained;
+  {
+    std::scoped_lock lock(mutex_);
+    in_flight_ -= bytes < in_flight_ ? bytes : in_flight_;
+    if (drained_ && !gone_ && queued_.size() + in_flight_ <= drained_at_) drained.swap(drained_);
+  }
+  if (drained) drained();
+}
+
+std::size_t ResponseState::backlog() const {
   std::scoped_lock lock(mutex_);
-  in_flight_ -= bytes < in_flight_ ? bytes : in_flight_;
+  return queued_.size() + in_flight_;
+}
+
+void ResponseState::on_backlog_below(std::size_t bytes, std::function<void()> callback) {
+  {
+    std::scoped_lock lock(mutex_);
+    if (gone_ || phase_ == Phase::kCut || phase_ == Phase::kFinished) return;
+    if (queued_.size() + in_flight_ > bytes) {
+      drained_at_ = bytes;
+      drained_.swap(callback);
+      return;
+    }
+  }
+  callback();
 }
 
 void ResponseState::release() {
   std::function<void()> wake;
   std::function<void()> callback;
+  std::function<void()> drained;
   std::scoped_lock lock(mutex_);
   phase_ = Phase::kFinished;
   wake.swap(wake_);
   callback.swap(callback_);
+  drained.swap(drained_);
 }
 
 void ResponseState::disconnect() {
   std::function<void()> wake;
   std::function<void()> callback;
+  std::function<void()> drained;
   {
     std::scoped_lock lock(mutex_);
     if (gone_) return;
     gone_ = true;
     wake.swap(wake_);
     callback.swap(callback_);
+    drained.swap(drained_);
     std::string().swap(queued_);
   }
   if (callback) callback();

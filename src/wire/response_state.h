@@ -42,6 +42,8 @@ class ResponseState {
   void dropped();  // the last holder of the writer let go
   void on_disconnect(std::function<void()> callback);
   bool disconnected() const;
+  std::size_t backlog() const;
+  void on_backlog_below(std::size_t bytes, std::function<void()> callback);
   const std::string& request_id() const { return traits_.request_id; }
 
   // For the connection.
@@ -72,6 +74,8 @@ class ResponseState {
   mutable std::mutex mutex_;
   std::function<void()> wake_;
   std::function<void()> callback_;
+  std::function<void()> drained_;  // where somebody waits for the backlog to fall to drained_at_
+  std::size_t drained_at_ = 0;
   std::string queued_;
   std::size_t in_flight_ = 0;
   Phase phase_ = Phase::kWaiting;

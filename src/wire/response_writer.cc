@@ -27,6 +27,12 @@ bool ResponseWriter::write(std::string_view bytes) { return state_->write(bytes)
 
 void ResponseWriter::end() { state_->end(); }
 
+std::size_t ResponseWriter::backlog() const { return state_->backlog(); }
+
+void ResponseWriter::on_backlog_below(std::size_t bytes, std::function<void()> callback) {
+  state_->on_backlog_below(bytes, std::move(callback));
+}
+
 void ResponseWriter::on_disconnect(std::function<void()> callback) {
   state_->on_disconnect(std::move(callback));
 }

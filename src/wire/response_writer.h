@@ -13,6 +13,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -42,6 +43,12 @@ class ResponseWriter {
   bool write(std::string_view bytes);
   // Ends the stream.
   void end();
+
+  // Bytes queued and not yet taken by the client's connection.
+  std::size_t backlog() const;
+  // Called once, on the connection's I/O thread, when the backlog has fallen to `bytes`; here and now where
+  // it has. Destroyed uncalled with the answer, or when the client goes.
+  void on_backlog_below(std::size_t bytes, std::function<void()> callback);
 
   // Called once on the connection's I/O thread as soon as the client closes its connection or is cut off,
   // also while nothing is being written. A client that only shuts down its sending side counts as gone.

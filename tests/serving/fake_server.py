@@ -60,6 +60,9 @@ class FakeServer:
                     models = self.models
                     connection.sendall(models if isinstance(models, bytes) else whole(200, {"data": [{"id": name} for name in models]}))
                     return
+                if head.startswith("GET "):
+                    connection.sendall(whole(404, {"error": {"message": "no such route"}}))
+                    return
                 self.heads.append(head)
                 self.requests.append(json.loads(body))
                 chosen = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

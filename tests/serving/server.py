@@ -32,9 +32,10 @@ class Server:
     """One `shoal serve` process. Use as a context manager; `stop` returns its exit code.
 
     certificates: from the fixture of that name; then it serves HTTPS. inside: what the command is started with,
-    to run it on another host; host: the address it listens on there."""
+    to run it on another host; host: the address it listens on there. command: what is served instead of a model,
+    which then is None; port: a fixed one."""
 
-    def __init__(self, model, *flags, start_seconds=120, certificates=None, inside=(), host="127.0.0.1"):
+    def __init__(self, model, *flags, start_seconds=120, certificates=None, inside=(), host="127.0.0.1", command="serve", port=0):
         self.host = host
         self.tls = None
         if certificates is not None:
@@ -42,7 +43,7 @@ class Server:
             self.tls = ssl.create_default_context(cafile=certificates / "server.pem")
         self.log = tempfile.NamedTemporaryFile("w+", prefix="shoal-serve-", suffix=".log")
         self.process = subprocess.Popen(
-            [*inside, BINARY, "serve", model, "--host", host, "--port", "0", *map(str, flags)],
+            [*inside, BINARY, command, *([] if model is None else [model]), "--host", host, "--port", str(port), *map(str, flags)],
             stdout=self.log, stderr=subprocess.STDOUT)
         self.url = self._wait_until_listening(start_seconds)
         self.port = int(self.url.rsplit(":", 1)[1])
@@ -57,7 +58,7 @@ class Server:
                 break
             time.sleep(0.05)
         self.process.kill()
-        raise RuntimeError("shoal serve did not start; it said:\n" + self.output())
+        raise RuntimeError("it did not start; it said:\n" + self.output())
 
     def output(self):
         return Path(self.log.name).read_text()

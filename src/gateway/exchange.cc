@@ -1,0 +1,387 @@
+#include "gateway/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <utility>
+
+#include "core/log.h"
+#include "wire/api_error.h"
+#include "wire/inner_note.h"
+#include "wire/openai_response.h"
+
+namespace shoal::gateway {
+namespace {
+
+// Of this hop alone, or the gateway's own to say.
+constexpr std::array<std::string_view, 17> kNotForwarded = {"connection",
+                                                            "host",
+                                                            "content-length",
+                                                            "transfer-encoding",
+                                                            "keep-alive",
+                                                            "te",
+                                                            "trailer",
+                                                            "upgrade",
+                                                            "proxy-authorization",
+                                                            "proxy-authenticate",
+                                                            "proxy-connection",
+                                                            "expect",
+                                                            "x-request-id",
+                                                            "x-shoal-inner",
+                                                            "x-shoal-answer",
+                                                            "x-shoal-route",
+                                                            "traceparent"};
+
+bool forwarded(std::string_view name) {
+  return std::ranges::find(kNotForwarded, name) == kNotForwarded.end();
+}
+
+bool generates(std::string_view path) { return path == "/v1/chat/completions" || path == "/v1/completions"; }
+
+}  // namespace
+
+Exchange::Exchange(GatewayCore& core, wire::HttpRequest request, wire::ResponsePtr response,
+                   std::shared_ptr<const Tenant> tenant)
+    : core_(core),
+      request_(std::move(request)),
+      response_(std::move(response)),
+      tenant_(std::move(tenant)),
+      retry_timer_(core.loop),
+      stall_timer_(core.loop) {}
+
+void Exchange::start(GatewayCore& core, wire::HttpRequest request, wire::ResponsePtr response,
+                     std::shared_ptr<const Tenant> tenant) {
+  core.metrics.received();
+  core.retries.request();
+  const auto self =
+      std::make_shared<Exchange>(core, std::move(request), std::move(response), std::move(tenant));
+  core.exchanges.emplace(self.get(), self);
+  if (const Status status = self->read(); !status.ok()) {
+    self->response_->respond(wire::error_reply(status));
+    self->end(status.code() == ErrorCode::kExhausted ? Ending::kOverloaded : Ending::kRejected,
+              wire::http_status(status.code()));
+    return;
+  }
+  // Weak: the response owns the callback.
+  self->response_->on_disconnect([weak = self->weak_from_this()] {
+    if (const auto exchange = weak.lock()) exchange->client_gone();
+  });
+  if (!self->ended_) self->wait_for_place();
+}
+
+Status Exchange::read() {
+  generates_ = generates(request_.path);
+  route_asked_ = request_.header("x-shoal-route").has_value();
+  trace_ = TraceContext::continued(request_.header("traceparent").value_or(""));
+  auto facts = read_facts(request_.body);
+  if (facts.ok()) {
+    facts_ = *std::move(facts);
+  } else if (generates_ || request_.header("content-type").value_or("").starts_with("application/json")) {
+    return facts.error();
+  }
+  model_ = facts_.model;
+  if (const auto alias = core_.options.aliases.find(model_); alias != core_.options.aliases.end())
+    model_ = alias->second;
+  const auto candidates = core_.registry.serving(model_);
+  const bool permitted =
+      tenant_ == nullptr || model_.empty() || tenant_->may_use(facts_.model) || tenant_->may_use(model_);
+  if (!model_.empty() && (candidates.empty() || !permitted))
+    return {ErrorCode::kNotFound, fmt::format("the model '{}' is not served here", facts_.model), "model"};
+  if (model_.empty() && tenant_ != nullptr && !tenant_->models.empty())
+    return {ErrorCode::kInvalidArgument, "model must be named: this key is for some models alone", "model"};
+  auto place = core_.queue.admit(tenant_);
+  if (!place.ok()) return place.error();
+  place_ = *std::move(place);
+  profile_ =
+      core_.profiler.profile(model_ + request_.path, tenant_ == nullptr ? "" : tenant_->name, facts_.size);
+  if (generates_) {
+    if (!facts_.has_seed) seed_field_ = fmt::format("\"seed\":{}", core_.random() >> 11);
+    answer_id_ = fmt::format("{:016x}{:016x}-{}", core_.random(), core_.random(), std::time(nullptr));
+  }
+  return {};
+}
+
+void Exchange::wait_for_place() {
+  waiting_ = core_.queue.enter(now(), [weak = weak_from_this()](const Status& status, Ticket ticket) {
+    const auto self = weak.lock();
+    if (self == nullptr || self->ended_) return;
+    self->waiting_ = 0;
+    if (!status.ok()) {
+      self->response_->respond(wire::error_reply(status));
+      self->end(Ending::kOverloaded, 429);
+      return;
+    }
+    self->ticket_ = std::move(ticket);
+    self->admitted_ = now();
+    self->try_worker();
+  });
+}
+
+// Whom the request may go to. One whose answer has begun needs a worker that can go on with it.
+std::optional<policy::RouteChoice> Exchange::choose() {
+  std::span<const std::uint32_t> candidates = core_.registry.serving(model_);
+  std::vector<std::uint32_t> able;
+  if (goes_on()) {
+    for (const std::uint32_t index : candidates) {
+      const Worker& worker = *core_.registry.at(index);
+      if (worker.resumes() && worker.report->fingerprint == fingerprint_) able.push_back(index);
+    }
+    candidates = able;
+  }
+  if (candidates.empty()) return std::nullopt;
+  std::vector<std::uint32_t> avoid;
+  for (const WorkerPtr& worker : tried_) {
+    if (core_.registry.holds(worker)) avoid.push_back(worker->index);
+  }
+  return policy::choose({.policy = core_.options.policy,
+                         .profile = profile_,
+                         .fleet = core_.registry.views(),
+                         .candidates = candidates,
+                         .avoid = avoid,
+                         .now = now(),
+                         .chance = core_.random(),
+                         .turn = core_.turn++});
+}
+
+void Exchange::try_worker() {
+  const auto choice = choose();
+  if (!choice) {
+    no_worker();
+    return;
+  }
+  homeless_since_ = {};
+  send_to(*choice);
+}
+
+void Exchange::send_to(const policy::RouteChoice& choice) {
+  ++attempts_;
+  core_.metrics.routed(policy::name_of(choice.reason));
+  attempt_ = Attempt();
+  attempt_.number = ++attempt_number_;
+  attempt_.choice = choice;
+  attempt_.worker = core_.registry.at(choice.worker);
+  attempt_.reservation = core_.registry.reserve(attempt_.worker, profile_.uncached_tokens(), now());
+  attempt_.worker->users.insert(this);
+  attempt_.sent = last_data_ = now();
+  // Ids are of use where a stream can be gone on with; what is not streamed is asked anew.
+  if (generates_ && facts_.stream && attempt_.worker->resumes() && !ledger_) ledger_.emplace(facts_.choices);
+  const auto current = [weak = weak_from_this(), number = attempt_.number]() -> std::shared_ptr<Exchange> {
+    auto self = weak.lock();
+    return self != nullptr && !self->ended_ && self->attempt_.number == number ? self : nullptr;
+  };
+  attempt_.call = core_.client->start(call_for(*attempt_.worker),
+                                      {[current](int status, const wire::HeaderList& headers) {
+                                         if (const auto self = current()) self->on_head(status, headers);
+                                       },
+                                       [current](std::string_view bytes) {
+                                         const auto self = current();
+                                         return self != nullptr && self->on_data(bytes);
+                                       },
+                                       [current](const Status& status) {
+                                         if (const auto self = current()) self->on_end(status);
+                                       }});
+  if (facts_.stream && attempts_ == 1) watch_stall();
+}
+
+wire::HttpCall Exchange::call_for(const Worker& worker) const {
+  wire::HttpCall call;
+  call.url = worker.url;
+  call.url.path += request_.target.starts_with('/') ? request_.target : request_.path;
+  call.method = request_.method;
+  call.idle_timeout = call.deadline = core_.options.deadline;
+  for (const auto& [name, value] : request_.headers) {
+    const bool key = name == "authorization" && (tenant_ != nullptr || !core_.options.worker_api_key.empty());
+    if (forwarded(name) && !key) call.headers.emplace_back(name, value);
+  }
+  if (!core_.options.worker_api_key.empty())
+    call.headers.emplace_back("authorization", "Bearer " + core_.options.worker_api_key);
+  call.headers.emplace_back("x-request-id", request_.request_id);
+  call.headers.emplace_back("traceparent", trace_.traceparent());
+  if (worker.resumes() && generates_) {
+    call.headers.emplace_back(wire::kAnswerHeader, answer_id_);
+    if (ledger_) call.headers.emplace_back(wire::kInnerHeader, "1");
+  }
+  call.body = body_for(worker);
+  return call;
+}
+
+std::string Exchange::body_for(const Worker& worker) const {
+  std::string fields;
+  if (generates_ && worker.resumes()) {
+    fields = seed_field_;
+    if (goes_on()) fields += (fields.empty() ? "" : ",") + ledger_->resume_field();
+  }
+  std::string body = with_fields(request_.body, fields);
+  if (model_ != facts_.model) body = with_text_replaced(body, "model", model_);
+  return body;
+}
+
+void Exchange::watch_stall() {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(last_data_ + core_.options.stall - now());
+  stall_timer_.start(std::max(left, std::chrono::milliseconds(1)), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr || self->ended_) return;
+    const bool reading = self->attempt_.first_seen && self->attempt_.call != nullptr &&
+                         self->response_->backlog() <= self->core_.options.backlog_low;
+    const double silent = seconds_between(self->last_data_, now());
+    // Before the first token it may wait its turn at the worker, whose reports say whether that moves.
+    if (!reading) self->last_data_ = now();
+    if (reading && now() - self->last_data_ >= self->core_.options.stall) {
+      self->last_data_ = now();
+      self->watch_stall();
+      self->on_worker_lost(fmt::format("it has sent nothing for {:.0f} s", silent));
+      return;
+    }
+    self->watch_stall();
+  });
+}
+
+void Exchange::on_worker_lost(const std::string& why) {
+  if (ended_ || attempt_.worker == nullptr) return;
+  if (attempt_.done) {
+    finish_stream();
+    return;
+  }
+  worker_failed({ErrorCode::kUnavailable, why});
+}
+
+void Exchange::leave_worker() {
+  if (attempt_.call != nullptr) attempt_.call->cancel();
+  attempt_.call = nullptr;
+  const WorkerPtr worker = std::move(attempt_.worker);
+  attempt_.worker = nullptr;
+  if (worker != nullptr) worker->users.erase(this);
+  attempt_.reservation.release();
+}
+
+void Exchange::worker_failed(const Status& why) {
+  const WorkerPtr worker = attempt_.worker;
+  const bool resumable = ledger_.has_value() && worker->resumes();
+  if (goes_on() && fingerprint_.empty()) fingerprint_ = worker->report ? worker->report->fingerprint : "";
+  log(LogLevel::kWarn, "request.worker_lost", "id={} trace={} worker={} tokens={} why=\"{}\"",
+      request_.request_id, trace_.trace_id, worker->name, ledger_ ? ledger_->tokens() : events_,
+      why.message());
+  core_.registry.failed(worker, now());
+  leave_worker();
+  tried_.push_back(worker);
+  if (begun_ && !resumable) {
+    core_.metrics.continued(false);
+    fail({ErrorCode::kUnavailable,
+          fmt::format(
+              "the engine behind this gateway was lost in the middle of the answer ({}); it gives no token "
+              "ids, so that no other can go on with it",
+              why.message())});
+    return;
+  }
+  if (attempts_ >= core_.options.attempts) {
+    if (goes_on()) core_.metrics.continued(false);
+    fail({ErrorCode::kUnavailable,
+          fmt::format("{} workers have failed this request; the last one: {}", attempts_, why.message())});
+    return;
+  }
+  core_.metrics.retried("lost");
+  try_again(attempts_ == 1);
+}
+
+void Exchange::worker_refused() {
+  const WorkerPtr worker = attempt_.worker;
+  const int status = attempt_.status;
+  refusal_ = wire::HttpReply{status, attempt_.content_type, std::move(attempt_.body), attempt_.headers};
+  if (status == 500 || status == 502 || status == 504) core_.registry.failed(worker, now());
+  leave_worker();
+  tried_.push_back(worker);
+  if (attempts_ < core_.options.attempts && core_.retries.take(now())) {
+    core_.metrics.retried("refused");
+    try_again(false);
+    return;
+  }
+  if (begun_) {
+    fail({ErrorCode::kUnavailable,
+          "no other worker could go on with the answer: " + wire::error_message_of(refusal_->body)});
+    return;
+  }
+  wire::HeaderList headers = extra_headers();
+  headers.insert(headers.end(), refusal_->headers.begin(), refusal_->headers.end());
+  response_->respond(status, refusal_->content_type, refusal_->body, headers);
+  end(Ending::kFailed, status);
+}
+
+void Exchange::try_again(bool at_once) {
+  const auto pause = at_once ? std::chrono::milliseconds(0) : policy::backoff(attempts_ - 1, core_.random());
+  retry_timer_.start(pause, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr && !self->ended_) self->try_worker();
+  });
+}
+
+void Exchange::no_worker() {
+  if (homeless_since_ == TimePoint{}) homeless_since_ = now();
+  const auto candidates = core_.registry.serving(model_);
+  if (now() - homeless_since_ < core_.options.worker_patience && !candidates.empty()) {
+    retry_timer_.start(std::chrono::milliseconds(50), [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (self != nullptr && !self->ended_) self->try_worker();
+    });
+    return;
+  }
+  std::string why = "no worker serves it any more";
+  if (!candidates.empty()) {
+    const Worker& worker = *core_.registry.at(candidates.front());
+    why = fmt::format(
+        "none of {} workers can take the request; {}: {}", candidates.size(), worker.name,
+        worker.why.empty() ? "it cannot go on with another's answer, or failed this request" : worker.why);
+  }
+  if (goes_on()) core_.metrics.continued(false);
+  fail({ErrorCode::kUnavailable, why});
+}
+
+void Exchange::client_gone() {
+  if (ended_) return;
+  end(Ending::kClientGone, 499);
+}
+
+void Exchange::fail(const Status& why) {
+  if (begun_) {
+    wire::append_sse_error(why, out_);
+    response_->write(out_);
+    out_.clear();
+    response_->end();
+  } else {
+    wire::HttpReply reply = wire::error_reply(why);
+    for (auto& header : extra_headers()) reply.headers.push_back(std::move(header));
+    response_->respond(reply);
+  }
+  end(Ending::kFailed, wire::http_status(why.code()));
+}
+
+void Exchange::end(Ending ending, int status) {
+  if (ended_) return;
+  ended_ = true;
+  const WorkerPtr worker = attempt_.worker != nullptr ? attempt_.worker
+                           : tried_.empty()           ? nullptr
+                                                      : tried_.back();
+  leave_worker();
+  if (waiting_ != 0) core_.queue.leave(waiting_);
+  retry_timer_.cancel();
+  stall_timer_.cancel();
+  const double seconds = seconds_between(arrived_, now());
+  core_.metrics.ended(ending);
+  if (ending == Ending::kAnswered) core_.metrics.finished(seconds);
+  const double first = first_token_seen_ ? seconds_between(arrived_, first_sent_) : 0;
+  log(LogLevel::kInfo, "request.ended",
+      "id={} trace={} tenant={} model={} path={} worker={} how={} status={} attempts={} in={} out={} "
+      "ttft_ms={:.1f} "
+      "ms={:.1f}",
+      request_.request_id, trace_.trace_id, tenant_ == nullptr ? "-" : tenant_->name, model_, request_.path,
+      worker == nullptr ? "-" : worker->name, name_of(ending), status, attempts_, input_tokens_,
+      output_tokens_, 1e3 * first, 1e3 * seconds);
+  const auto self = shared_from_this();
+  core_.exchanges.erase(this);
+  // Last: the place may go to a request that begins here and now.
+  ticket_.release();
+}
+
+}  // namespace shoal::gateway

@@ -1,0 +1,140 @@
+// One client's request from its arrival to its one end: waits for a place, is given to a worker, forwards the
+// answer as it comes, and goes to another worker where that one fails.
+//
+// Thread-safety: of the gateway's loop.
+// Ownership: kept by GatewayCore::exchanges until it ends; callbacks hold it weakly.
+// Invariants:
+//   1. It ends once, in end(), whatever happens; then ticket, reservation, call and timers are gone.
+//   2. Nothing is sent to the client before a worker's answer has begun; what has been sent is never sent
+//      again (StreamLedger).
+//   3. After the first byte only a lost worker leads to another attempt, and only where the answer can be
+//   gone
+//      on with exactly.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/event_splitter.h"
+#include "gateway/gateway_core.h"
+#include "gateway/request_facts.h"
+#include "gateway/stream_ledger.h"
+#include "gateway/trace_context.h"
+#include "policy/route.h"
+#include "wire/http_message.h"
+#include "wire/response_writer.h"
+
+namespace shoal::gateway {
+
+class Exchange final : public WorkerUser, public std::enable_shared_from_this<Exchange> {
+ public:
+  // Answers in its own time. tenant: null where no keys are asked for.
+  static void start(GatewayCore& core, wire::HttpRequest request, wire::ResponsePtr response,
+                    std::shared_ptr<const Tenant> tenant);
+  Exchange(GatewayCore& core, wire::HttpRequest request, wire::ResponsePtr response,
+           std::shared_ptr<const Tenant> tenant);
+  ~Exchange() override = default;
+
+  void on_worker_lost(const std::string& why) override;
+
+ private:
+  // One worker's try at the request.
+  struct Attempt {
+    WorkerPtr worker;
+    Reservation reservation;
+    policy::RouteChoice choice;
+    std::shared_ptr<wire::HttpExchange> call;
+    std::uint64_t number = 0;
+    TimePoint sent{};
+    int status = 0;
+    std::string content_type;
+    wire::HeaderList headers;  // to be forwarded
+    bool streams = false;
+    bool done = false;  // [DONE] has come
+    bool first_seen = false;
+    std::string body;  // of an answer given whole
+    EventSplitter splitter;
+    std::optional<Status> failure;  // an error event that is the worker's own affair
+  };
+
+  // exchange.cc: the request's way.
+  Status read();
+  void wait_for_place();
+  void try_worker();
+  std::optional<policy::RouteChoice> choose();
+  void send_to(const policy::RouteChoice& choice);
+  wire::HttpCall call_for(const Worker& worker) const;
+  std::string body_for(const Worker& worker) const;
+  void client_gone();
+  void worker_failed(const Status& why);
+  void worker_refused();
+  void try_again(bool at_once);
+  void no_worker();
+  void watch_stall();
+  void leave_worker();
+  void fail(const Status& why);
+  void end(Ending ending, int status);
+  bool goes_on() const { return ledger_ && ledger_->begun(); }
+
+  // exchange_answer.cc: what comes back.
+  void on_head(int status, const wire::HeaderList& headers);
+  bool on_data(std::string_view bytes);
+  void on_end(const Status& status);
+  bool on_event(std::string_view event);
+  bool on_shoal_event(std::string_view event);
+  void on_plain_event(std::string_view event);
+  void on_usage(const wire::InnerNote& note);
+  void first_token();
+  void flush();
+  void deliver_whole();
+  void finish_stream();
+  void learn(std::int64_t input, std::int64_t output);
+  wire::HeaderList extra_headers() const;
+  std::string route_text() const;
+
+  GatewayCore& core_;
+  wire::HttpRequest request_;
+  wire::ResponsePtr response_;
+  const std::shared_ptr<const Tenant> tenant_;
+  const TimePoint arrived_ = now();
+
+  RequestFacts facts_;
+  bool generates_ = false;    // one of the two routes whose answers are gone on with
+  bool route_asked_ = false;  // X-Shoal-Route
+  std::string model_;         // as workers know it
+  std::string seed_field_;    // drawn here where the client gave none
+  std::string answer_id_;
+  TraceContext trace_;
+  policy::Profile profile_;
+  TenantPlace place_;
+  Ticket ticket_;
+  std::uint64_t waiting_ = 0;  // its number in the queue
+  TimePoint admitted_{};
+
+  Attempt attempt_;
+  std::int32_t attempts_ = 0;
+  std::uint64_t attempt_number_ = 0;
+  std::vector<WorkerPtr> tried_;
+  std::string fingerprint_;  // of the worker that has begun the answer
+  std::optional<wire::HttpReply> refusal_;
+  TimePoint homeless_since_{};  // since when no worker can take it
+  std::optional<StreamLedger> ledger_;
+  std::string out_;  // to be sent with the next flush
+  bool begun_ = false;
+  bool first_token_seen_ = false;
+  bool ended_ = false;
+  std::int64_t events_ = 0;  // with data, of a plain engine
+  std::int64_t input_tokens_ = 0;
+  std::int64_t output_tokens_ = 0;
+  double worker_seconds_ = 0;  // the worker's own time to the first token
+  TimePoint last_data_{};
+  TimePoint first_sent_{};
+  wire::LoopTimer retry_timer_;
+  wire::LoopTimer stall_timer_;
+};
+
+}  // namespace shoal::gateway

@@ -1,0 +1,208 @@
+#include "gateway/worker_registry.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "gateway/admission_queue.h"
+#include "gateway/client_keys.h"
+
+namespace shoal::gateway {
+namespace {
+
+using namespace std::chrono_literals;
+
+wire::WorkerReport report(std::int64_t sequence, const char* instance = "i") {
+  wire::WorkerReport report;
+  report.instance = instance;
+  report.models = {"m"};
+  report.sequence = sequence;
+  return report;
+}
+
+struct User final : WorkerUser {
+  std::vector<std::string> told;
+  void on_worker_lost(const std::string& why) override { told.push_back(why); }
+};
+
+TEST(WorkerRegistry, AUrlIsOneWorkerHoweverItIsWritten) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("127.0.0.1:80/v1/", WorkerSource::kStatic);
+  EXPECT_EQ(*registry.add("http://127.0.0.1", WorkerSource::kAdmin), worker);
+  EXPECT_EQ(registry.workers().size(), 1U);
+  EXPECT_FALSE(registry.add("ftp://x", WorkerSource::kStatic).ok());
+}
+
+TEST(WorkerRegistry, IsAvailableOnlyWhenItHasSaidSo) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  EXPECT_FALSE(registry.views()[0].available) << "unknown is not up";
+  EXPECT_TRUE(registry.serving("m").empty());
+  registry.apply(worker, report(1), now());
+  EXPECT_TRUE(registry.views()[0].available);
+  EXPECT_EQ(registry.serving("m").size(), 1U);
+  registry.set_draining(worker, true);
+  EXPECT_FALSE(registry.views()[0].available);
+  registry.set_draining(worker, false);
+  auto loading = report(2);
+  loading.state = "loading";
+  registry.apply(worker, loading, now());
+  EXPECT_FALSE(registry.views()[0].available);
+  EXPECT_EQ(worker->why, "it is loading");
+  registry.apply(worker, report(1), now());
+  EXPECT_FALSE(registry.views()[0].available) << "older than what is known";
+}
+
+TEST(Reservation, IsTakenBackOnceHoweverItEnds) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  registry.apply(worker, report(1), now());
+  const auto& view = registry.views()[0];
+  {
+    Reservation first = registry.reserve(worker, 100, now());
+    Reservation second = registry.reserve(worker, 50, now());
+    EXPECT_EQ(view.reserved_tokens, 150);
+    EXPECT_EQ(view.reserved_since_report, 150);
+    EXPECT_EQ(view.in_flight, 2);
+    first.first_token();
+    first.first_token();
+    EXPECT_EQ(view.reserved_tokens, 50);
+    registry.apply(worker, report(2), now());
+    EXPECT_EQ(view.reserved_since_report, 0) << "what the report can contain counts by the report";
+    Reservation moved = std::move(second);
+    second.release();
+    EXPECT_EQ(view.in_flight, 2);
+    moved.release();
+    moved.release();
+    EXPECT_EQ(view.in_flight, 1);
+  }
+  EXPECT_EQ(view.reserved_tokens, 0);
+  EXPECT_EQ(view.reserved_since_report, 0);
+  EXPECT_EQ(view.in_flight, 0);
+  EXPECT_EQ(view.in_flight_since_report, 0);
+}
+
+TEST(WorkerRegistry, UsersAreToldOfALossAndIndexesStayTrue) {
+  WorkerRegistry registry;
+  const WorkerPtr a = *registry.add("a:1", WorkerSource::kStatic);
+  const WorkerPtr b = *registry.add("b:1", WorkerSource::kStatic);
+  for (const WorkerPtr& worker : {a, b}) registry.apply(worker, report(1), now());
+  User user;
+  a->users.insert(&user);
+  Reservation held = registry.reserve(a, 10, now());
+  Reservation other = registry.reserve(b, 20, now());
+  registry.remove(a, "gone");
+  EXPECT_EQ(user.told, std::vector<std::string>{"gone"});
+  EXPECT_EQ(b->index, 0U);
+  held.release();
+  EXPECT_EQ(registry.views()[0].reserved_tokens, 20) << "the removed one's load is nobody's";
+  User next;
+  b->users.insert(&next);
+  registry.apply(b, report(1, "successor"), now());
+  EXPECT_EQ(next.told.size(), 1U) << "another process on the same port";
+  b->users.clear();
+  registry.leave(b);
+  EXPECT_TRUE(registry.workers().empty());
+}
+
+TEST(WorkerRegistry, ABreakerKeepsRequestsAway) {
+  WorkerRegistry registry({.failures = 2, .open_seconds = 5});
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  registry.apply(worker, report(1), now());
+  registry.failed(worker, now());
+  registry.failed(worker, now());
+  EXPECT_FALSE(registry.views()[0].available);
+  registry.apply(worker, report(2), now());
+  EXPECT_FALSE(registry.views()[0].available) << "health does not close it";
+  registry.tick(now() + 6s);
+  EXPECT_TRUE(registry.views()[0].available) << "half open";
+}
+
+TEST(AdmissionQueue, ServesInOrderAndEndsEachWait) {
+  AdmissionQueue queue(1, 2, 1000ms);
+  const TimePoint begin = now();
+  std::vector<int> order;
+  std::vector<Ticket> held;
+  const auto enter = [&](int number) {
+    return queue.enter(begin, [&, number](const Status& status, Ticket ticket) {
+      order.push_back(status.ok() ? number : -number);
+      if (status.ok()) held.push_back(std::move(ticket));
+    });
+  };
+  EXPECT_EQ(enter(1), 0U);
+  const std::uint64_t second = enter(2);
+  enter(3);
+  enter(4);
+  EXPECT_EQ(order, (std::vector<int>{1, -4})) << "the fourth found the queue full";
+  queue.leave(second);
+  std::exchange(held, {}).clear();  // another may be granted meanwhile
+  EXPECT_EQ(order, (std::vector<int>{1, -4, 3}));
+  enter(5);
+  queue.tick(begin + 999ms);
+  EXPECT_EQ(queue.waiting(), 1U);
+  queue.tick(begin + 1000ms);
+  EXPECT_EQ(order, (std::vector<int>{1, -4, 3, -5}));
+  std::exchange(held, {}).clear();  // another may be granted meanwhile
+  EXPECT_EQ(queue.running(), 0);
+}
+
+TEST(AdmissionQueue, ATenantHasSoManyPlacesAndNoMore) {
+  AdmissionQueue queue(10, 10, 1000ms);
+  const auto tenant = std::make_shared<const Tenant>(Tenant{"t", {}, 2, 0});
+  auto first = queue.admit(tenant);
+  {
+    auto second = queue.admit(tenant);
+    EXPECT_TRUE(second.ok());
+    EXPECT_EQ(queue.admit(tenant).status().code(), ErrorCode::kExhausted);
+  }
+  EXPECT_TRUE(queue.admit(tenant).ok());
+  EXPECT_TRUE(queue.admit(nullptr).ok());
+}
+
+TEST(ClientKeys, NamesFileLineAndMistake) {
+  const std::string file = testing::TempDir() + "keys.toml";
+  const auto load = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return ClientKeys::load(file);
+  };
+  const auto good = load(
+      "[[keys]]\nkey = \"0123456789\"\ntenant = \"a\"\nmodels = [\"m\"]\nmax_running = 3\n"
+      "expires = 2030-01-31\n");
+  ASSERT_TRUE(good.ok()) << good.error().message();
+  EXPECT_EQ(good->find("Bearer 0123456789", 0)->max_running, 3);
+  EXPECT_EQ(good->find("bearer 0123456789", 1896048000 - 1)->name, "a");
+  EXPECT_EQ(good->find("Bearer 0123456789", 1896048000), nullptr) << "2030-01-31 has begun";
+  EXPECT_EQ(good->find("Basic 0123456789", 0), nullptr);
+  EXPECT_EQ(good->find("", 0), nullptr);
+  EXPECT_FALSE(good->find("Bearer 0123456789", 0)->may_use("other"));
+  for (const auto& [text, part] :
+       {std::pair{"", "holds no [[keys]]"},
+        {"[[keys]]\ntenant = \"a\"\n", "'key' or 'sha256'"},
+        {"[[keys]]\nkey = \"short\"\ntenant = \"a\"\n", ":2: 'key' must have"},
+        {"[[keys]]\nkey = \"0123456789\"\n", "'tenant'"},
+        {"[[keys]]\nkey = \"0123456789\"\ntenant = \"a\"\nmodel = [\"x\"]\n", ":4: there is no 'model'"},
+        {"keys = 3\n", ":1: only tables"}}) {
+    const auto bad = load(text);
+    ASSERT_FALSE(bad.ok()) << text;
+    EXPECT_NE(bad.error().message().find(part), std::string::npos) << bad.error().message();
+  }
+}
+
+TEST(WorkerReport, ReadsWhatItWritesAndRefusesTheRest) {
+  wire::WorkerReport said = report(7);
+  said.uncached_tokens = 123;
+  said.resumes = true;
+  const auto read = wire::WorkerReport::parse(said.to_json());
+  ASSERT_TRUE(read.ok()) << read.error().message();
+  EXPECT_EQ(read->uncached_tokens, 123);
+  EXPECT_TRUE(read->resumes);
+  for (const char* wrong : {"", "[]", "{}", R"({"protocol":2,"instance":"i"})",
+                            R"({"instance":"i","role":"boss"})", R"({"instance":"i","free_pages":-1})",
+                            R"({"instance":"i","models":["a",3]})", R"({"instance":"i","running":1e300})"})
+    EXPECT_FALSE(wire::WorkerReport::parse(wrong).ok()) << wrong;
+}
+
+}  // namespace
+}  // namespace shoal::gateway
