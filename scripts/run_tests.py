@@ -113,6 +113,11 @@ def full_sanitizers():
     return all(run(["scripts/build", preset]) and ctest(preset, "-L", "unit") for preset in ("asan", "tsan"))
 
 
+def full_exactness():
+    """Every model over every layout, prompts up to the model's context; `unit` runs a sample."""
+    return run(["build/release/test_engine", "--gtest_filter=*Exactness*"], env=dict(os.environ, SHOAL_EXACTNESS="all"))
+
+
 def full_python():
     return pytest("tests/serving", "-m", "slow")
 
@@ -142,6 +147,7 @@ PARTS = {
 }
 FULL_PARTS = {
     "full_sanitizers": full_sanitizers,
+    "full_exactness": full_exactness,
     "full_python": full_python,
     "full_cluster": full_cluster,
     "isa_paths": isa_paths,

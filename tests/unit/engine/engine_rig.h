@@ -97,6 +97,10 @@ class LogitsRecord {
       std::copy(logits.begin(), logits.end(), row.begin() + first);
     };
   }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    rows_.clear();
+  }
   // Rows of one request, by choice and index.
   std::vector<std::vector<float>> rows(std::uint64_t seed) const {
     const std::lock_guard lock(mutex_);

@@ -1,0 +1,302 @@
+// A layout never changes the answer: every model over every layout gives the logits of one rank. In strict
+// mode bit by bit, for prompts of one token up to the model's context, batched and alone, chunked, cold and
+// warm; in the default mode within a tolerance, along the same tokens.
+//
+// Ranks are threads of this process. What `ctest` runs is a sample: a few layouts of each model, prompts of
+// at most 150 tokens, without the two models of 8,192 tokens. With SHOAL_EXACTNESS=all it is everything.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine_rig.h"
+#include "exactness_models.h"
+#include "thread_launcher.h"
+
+namespace shoal::engine {
+namespace {
+
+// Of the largest logit of a row. Sums in another order differ by 1e-7 or so; where they flip the rounding of
+// an activation to 8 or 16 bits, by what these types move logits: 2e-3 to 1e-2 in trained models, up
+// to 2.3e-2 seen in those of random weights.
+constexpr float kTolerance = 0.04F;
+
+constexpr std::int32_t kSampledPrompt = 150;
+constexpr std::int32_t kOutputs = 3;
+// No multiple of a page or a kernel's tile.
+constexpr std::int32_t kChunk = 217;
+
+bool everything() {
+  const char* asked = std::getenv("SHOAL_EXACTNESS");
+  return asked != nullptr && std::string(asked) == "all";
+}
+
+struct Question {
+  std::vector<TokenId> prompt;
+  std::int32_t outputs = 0;
+};
+
+std::vector<Question> questions_for(const ExactModel& model) {
+  const std::int32_t context = everything() ? model.context : std::min(model.context, kSampledPrompt);
+  const std::int32_t lengths[] = {
+      1, 2, 31, 32, 33, context / 4, context / 3 + 1, context / 2 + 5, context - 9, context - 1};
+  std::vector<Question> questions;
+  for (const std::int32_t length : lengths) {
+    Question question;
+    std::uint64_t state = static_cast<std::uint64_t>(length) * 77 + questions.size();
+    for (std::int32_t i = 0; i < length; ++i) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      question.prompt.push_back(
+          static_cast<TokenId>((state >> 33) % static_cast<std::uint64_t>(model.vocabulary)));
+    }
+    question.outputs = std::min(kOutputs, model.context - length);
+    questions.push_back(std::move(question));
+  }
+  return questions;
+}
+
+EngineOptions options_for(const ExactModel& model, const std::filesystem::path& file, bool strict) {
+  EngineOptions options;
+  options.model = file;
+  options.deterministic = strict;
+  options.weights = model.weights;
+  if (model.f32) {
+    options.kv_dtype = KvDType::kF32;
+    options.activations = kernels::Activations::kF32;
+  }
+  options.max_sequences = 16;
+  // All at once, twice as long as they need be.
+  options.kv_pages = 2 * 3 * (model.context / kPageTokens) + 64;
+  options.build = "test";
+  return options;
+}
+
+GenerateRequest request_for(const Question& question, std::size_t index) {
+  GenerateRequest request = request_of(question.prompt, question.outputs, 1000 + index);
+  request.sampling.temperature = index % 2 == 0 ? 0.0F : 0.8F;
+  return request;
+}
+
+// One engine over the ranks of a layout, and the logits that its ranks have seen.
+class Worker {
+ public:
+  Worker(EngineOptions options, const ExactModel& model, const ExactLayout& layout)
+      : launcher_(std::make_shared<ThreadLauncher>("test", record_.observer())) {
+    options.threads = layout.tp * layout.pp == 1 ? 2 : 1;
+    options.degrees = {.tp = layout.tp, .pp = layout.pp};
+    options.tp_split = layout.split(model);
+    options.stage_layers = layout.stage_layers(model);
+    options.launcher = launcher_;
+    options.logits_observer = record_.observer();
+    set_log_level(LogLevel::kError);
+    auto started = Engine::start(std::move(options));
+    if (started.ok()) {
+      engine_ = *std::move(started);
+    } else {
+      refused_ = started.error().message();
+    }
+  }
+  ~Worker() { engine_.reset(); }
+
+  Engine* engine() { return engine_.get(); }
+  const std::string& refused() const { return refused_; }
+
+  struct Answer {
+    std::vector<TokenId> ids;
+    std::vector<std::vector<float>> logits;  // of every token
+    std::vector<float> prompt_logprobs;      // where asked for
+    Usage usage;
+  };
+  // Of all requests, running side by side or one after the other.
+  std::vector<Answer> ask(std::vector<GenerateRequest> requests, bool together) {
+    record_.clear();
+    std::vector<Client> clients(requests.size());
+    std::vector<std::uint64_t> seeds;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      seeds.push_back(requests[i].sampling.seed);
+      EXPECT_TRUE(engine_->submit(std::move(requests[i]), clients[i].sink()).ok());
+      if (!together) {
+        EXPECT_TRUE(clients[i].wait());
+      }
+    }
+    std::vector<Answer> answers;
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      EXPECT_TRUE(clients[i].wait());
+      EXPECT_TRUE(clients[i].error.ok()) << clients[i].error.message();
+      Answer answer{clients[i].ids(), record_.rows(seeds[i]), {}, clients[i].usage};
+      for (const PromptLogprobs& each : clients[i].prompt_logprobs)
+        answer.prompt_logprobs.push_back(each.logprob);
+      answers.push_back(std::move(answer));
+    }
+    return answers;
+  }
+
+ private:
+  LogitsRecord record_;
+  std::shared_ptr<ThreadLauncher> launcher_;
+  std::unique_ptr<Engine> engine_;
+  std::string refused_;
+};
+
+using Answers = std::vector<Worker::Answer>;
+
+std::vector<GenerateRequest> requests_for(const std::vector<Question>& questions) {
+  std::vector<GenerateRequest> requests;
+  for (std::size_t i = 0; i < questions.size(); ++i) requests.push_back(request_for(questions[i], i));
+  return requests;
+}
+
+void expect_same_bits(const Answers& got, const Answers& expected, const char* how) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << how << ", question " << i);
+    EXPECT_EQ(got[i].ids, expected[i].ids);
+    ASSERT_EQ(got[i].logits.size(), expected[i].logits.size());
+    ASSERT_EQ(expected[i].logits.size(), expected[i].ids.size());
+    for (std::size_t row = 0; row < expected[i].logits.size(); ++row) {
+      const auto& ours = got[i].logits[row];
+      const auto& theirs = expected[i].logits[row];
+      ASSERT_EQ(ours.size(), theirs.size());
+      ASSERT_EQ(std::memcmp(ours.data(), theirs.data(), theirs.size() * sizeof(float)), 0) << "token " << row;
+    }
+  }
+}
+
+// Where the other row's best id is another one, the first row finds it nearly as good.
+void expect_close_rows(const std::vector<float>& got, const std::vector<float>& expected, float& worst) {
+  ASSERT_EQ(got.size(), expected.size());
+  float largest = 0, furthest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    furthest = std::max(furthest, std::abs(expected[i] - got[i]));
+  }
+  EXPECT_LE(furthest, kTolerance * largest);
+  worst = std::max(worst, furthest / largest);
+  const auto best = std::ranges::max_element(expected);
+  const auto chosen = expected.begin() + (std::ranges::max_element(got) - got.begin());
+  EXPECT_LE(*best - *chosen, 2 * kTolerance * largest);
+}
+
+class Exactness : public testing::TestWithParam<ExactModel> {
+ protected:
+  void SetUp() override {
+    const bool long_context = GetParam().context > 1024;
+    if (long_context && !everything()) GTEST_SKIP() << "runs with SHOAL_EXACTNESS=all";
+    file_ = GetParam().source(scratch_.path());
+    if (file_.empty()) GTEST_SKIP() << "no shared models at " << testing_material::shared();
+    questions_ = questions_for(GetParam());
+  }
+
+  // All, or those whose turn it is with this model: over all models each comes up.
+  static std::vector<ExactLayout> layouts(std::size_t most) {
+    const auto all = exact_layouts();
+    if (everything()) return all;
+    std::size_t index = 0;
+    for (const ExactModel& model : exact_models()) {
+      if (std::strcmp(model.name, GetParam().name) == 0) break;
+      ++index;
+    }
+    std::vector<ExactLayout> turn;
+    for (std::size_t i = 0; i < most; ++i) turn.push_back(all[(index * most + i) % all.size()]);
+    return turn;
+  }
+
+  std::unique_ptr<Worker> start(const ExactLayout& layout, bool strict, std::int32_t chunk) {
+    EngineOptions options = options_for(GetParam(), file_, strict);
+    options.prefill_chunk = chunk;
+    return std::make_unique<Worker>(std::move(options), GetParam(), layout);
+  }
+
+  ScratchFolder scratch_;
+  std::filesystem::path file_;
+  std::vector<Question> questions_;
+};
+
+TEST_P(Exactness, StrictLogitsAreOneRanksBitByBit) {
+  Answers expected;
+  {
+    const auto alone = start({}, true, 0);
+    ASSERT_NE(alone->engine(), nullptr) << alone->refused();
+    expected = alone->ask(requests_for(questions_), false);
+  }
+  for (const ExactLayout& layout : layouts(2)) {
+    SCOPED_TRACE(layout.name());
+    const auto worker = start(layout, true, kChunk);
+    if (!layout.possible(GetParam())) {
+      EXPECT_EQ(worker->engine(), nullptr);
+      EXPECT_NE(worker->refused().find("nearest"), std::string::npos) << worker->refused();
+      continue;
+    }
+    ASSERT_NE(worker->engine(), nullptr) << worker->refused();
+    expect_same_bits(worker->ask(requests_for(questions_), true), expected, "together, cold");
+    const Answers warm = worker->ask(requests_for(questions_), true);
+    expect_same_bits(warm, expected, "together, warm");
+    EXPECT_GT(warm.back().usage.cached_tokens, 0);
+    ASSERT_TRUE(worker->engine()->flush_cache().ok());
+    expect_same_bits(worker->ask(requests_for(questions_), false), expected, "alone, cold");
+    expect_pages_back(*worker->engine());
+    if (HasFailure()) return;
+  }
+}
+
+// The answers of one rank are given to all as prompts, one token longer each.
+std::vector<GenerateRequest> forced_requests(const std::vector<Question>& questions,
+                                             const Answers& of_one_rank) {
+  std::vector<GenerateRequest> requests;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    std::vector<TokenId> prompt = questions[i].prompt;
+    for (std::size_t k = 0; k < of_one_rank[i].ids.size(); ++k) {
+      if (k > 0) prompt.push_back(of_one_rank[i].ids[k - 1]);
+      requests.push_back(request_of(prompt, 1, 1000 * (i + 1) + k));
+      requests.back().sampling.temperature = 0;
+    }
+  }
+  // Every position of one of them.
+  requests.push_back(request_of(questions[questions.size() / 2].prompt, 1, 999));
+  requests.back().sampling.temperature = 0;
+  requests.back().prompt_logprobs = 0;
+  return requests;
+}
+
+TEST_P(Exactness, DefaultLogitsAreCloseAlongTheSameTokens) {
+  Answers expected;
+  std::vector<GenerateRequest> requests;
+  {
+    const auto alone = start({}, false, 0);
+    ASSERT_NE(alone->engine(), nullptr) << alone->refused();
+    requests = forced_requests(questions_, alone->ask(requests_for(questions_), false));
+    expected = alone->ask(requests, false);
+  }
+  float worst = 0;
+  for (const ExactLayout& layout : layouts(1)) {
+    SCOPED_TRACE(layout.name());
+    if (!layout.possible(GetParam())) continue;  // refused, as above
+    const auto worker = start(layout, false, 0);
+    ASSERT_NE(worker->engine(), nullptr) << worker->refused();
+    const Answers got = worker->ask(requests, true);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "request " << i);
+      ASSERT_EQ(got[i].logits.size(), 1U);
+      ASSERT_EQ(expected[i].logits.size(), 1U);
+      expect_close_rows(got[i].logits.front(), expected[i].logits.front(), worst);
+    }
+    const auto& scored = got.back().prompt_logprobs;
+    const auto& scored_alone = expected.back().prompt_logprobs;
+    ASSERT_EQ(scored.size(), scored_alone.size());
+    ASSERT_GT(scored.size(), 0U);
+    float largest = 0;
+    for (const float logit : expected.back().logits.front()) largest = std::max(largest, std::abs(logit));
+    for (std::size_t i = 0; i < scored.size(); ++i)
+      EXPECT_NEAR(scored[i], scored_alone[i], 2 * kTolerance * largest) << "position " << i;
+    if (HasFailure()) break;
+  }
+  RecordProperty("worst_of_largest_logit", std::to_string(worst));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Exactness, testing::ValuesIn(exact_models()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace shoal::engine
