@@ -36,6 +36,9 @@ struct LostCommand {
 struct RecoveredCommand {};
 using Command = std::variant<SubmitCommand, CancelCommand, FlushCommand, LostCommand, RecoveredCommand>;
 
+// Requests that outlive a rank wait so long for its like, then end with an error.
+constexpr std::chrono::seconds kRanksAwaited{60};
+
 // Of the engine thread: whether there is anybody who runs plans.
 enum class Serving : std::uint8_t {
   kYes,
@@ -78,6 +81,8 @@ struct Engine::Impl {
   std::unique_ptr<Scheduler> scheduler;  // the engine thread's
   std::vector<PendingFlush> flushes;     // the engine thread's
   Serving serving = Serving::kYes;       // the engine thread's
+  LostCommand lost_ranks;                // the engine thread's: while it is not kYes
+  TimePoint lost_at{};
 
   // Between threads.
   mutable std::mutex mutex;
@@ -100,6 +105,7 @@ struct Engine::Impl {
 
   Executor::Callbacks callbacks();
   void main();
+  void await_work(std::unique_lock<std::mutex>& lock, bool stopping);
   void execute(Command command, TimePoint now);
   void flush_what_is_due();
   void publish();
@@ -144,8 +150,7 @@ void Engine::Impl::main() {
     done.clear();
     {
       std::unique_lock lock(mutex);
-      // Once stopping, only the answers to what is in flight are left to wait for.
-      wake.wait(lock, [&] { return stop != stopping || !commands.empty() || !results.empty(); });
+      await_work(lock, stopping);
       todo.swap(commands);
       done.swap(results);
       stopping = stop;
@@ -154,6 +159,8 @@ void Engine::Impl::main() {
     for (StepResult& result : done) scheduler->apply(std::move(result), now());
     for (Command& command : todo) execute(std::move(command), now());
     if (stopping) scheduler->cancel_all(now());
+    if (serving != Serving::kYes && now() >= lost_at + kRanksAwaited)
+      scheduler->fail_all(lost_ranks.why, now());
     if (serving == Serving::kLost && scheduler->in_flight() == 0) {
       serving = Serving::kAwaits;
       executor->resume(scheduler->begin_epoch());
@@ -169,6 +176,16 @@ void Engine::Impl::main() {
   }
 }
 
+// Once stopping, only the answers to what is in flight are left to wait for.
+void Engine::Impl::await_work(std::unique_lock<std::mutex>& lock, bool stopping) {
+  const auto is_there = [&] { return stop != stopping || !commands.empty() || !results.empty(); };
+  if (serving == Serving::kYes || !scheduler->has_requests()) {
+    wake.wait(lock, is_there);
+  } else {
+    wake.wait_until(lock, lost_at + kRanksAwaited, is_there);
+  }
+}
+
 void Engine::Impl::execute(Command command, TimePoint now) {
   if (auto* submit = std::get_if<SubmitCommand>(&command)) {
     scheduler->submit(submit->id, std::move(submit->request), std::move(submit->sink), now);
@@ -178,7 +195,10 @@ void Engine::Impl::execute(Command command, TimePoint now) {
     flushes.push_back({scheduler->last_plan(), std::move(flush->done)});
   } else if (auto* lost_epoch = std::get_if<LostCommand>(&command)) {
     serving = Serving::kLost;
-    scheduler->fail_all(lost_epoch->why, now);
+    lost_at = now;
+    // Whatever the reason: another server could answer.
+    lost_ranks.why = Status(ErrorCode::kUnavailable, lost_epoch->why.message());
+    scheduler->lose_ranks(lost_ranks.why, now);
   } else if (std::get_if<RecoveredCommand>(&command)) {
     serving = Serving::kYes;
   }

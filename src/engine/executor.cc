@@ -109,11 +109,12 @@ void Executor::Impl::lose(const Status& status) {
     lost = status.message();
     ended = epoch;
     interrupt.trip(lost);
+    // Before the answers: whoever reads them knows what they mean.
+    callbacks.lost(status);
     for (; !unanswered.empty(); unanswered.pop_front())
       callbacks.done(failed_result(unanswered.front().number, lost));
   }
   log(LogLevel::kWarn, "worker.lost_rank", "epoch={} reason=\"{}\"", ended.value, status.message());
-  callbacks.lost(status);
 }
 
 Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -41,6 +41,9 @@ struct GenerateRequest {
   std::int32_t prompt_logprobs = -1;
   // Prefixes are shared only among requests with the same salt.
   std::string cache_salt;
+  // Where the worker loses a rank: computed again once the ranks are whole, and the output goes on where it
+  // was. Else it ends then, with kUnavailable: for a gateway, which goes on elsewhere.
+  bool outlives_ranks = true;
   TimePoint arrival{};
 };
 

@@ -174,6 +174,24 @@ std::int32_t Scheduler::cancel_all(TimePoint now) {
   return static_cast<std::int32_t>(ids.size());
 }
 
+// Who waits in the queue has lost nothing.
+void Scheduler::lose_ranks(const Status& why, TimePoint now) {
+  for (const RequestId id : request_ids()) {
+    RequestRecord& request = *requests_.at(id.value);
+    if (request.admitted) ++request.losses;
+    if (!request.request.outlives_ranks || request.losses >= kMostLosses) {
+      ++totals_.requests_failed;
+      end_request(request, FinishReason::kError, why, now);
+      continue;
+    }
+    for (Sequence* sequence : request.choices) {
+      if (sequence == nullptr || sequence->state != SequenceState::kRunning) continue;
+      sequence->preempted = true;
+      retire(*sequence, SequenceState::kPreempted);
+    }
+  }
+}
+
 void Scheduler::fail_all(const Status& failure, TimePoint now) {
   for (const RequestId id : request_ids()) {
     ++totals_.requests_failed;
@@ -182,7 +200,9 @@ void Scheduler::fail_all(const Status& failure, TimePoint now) {
 }
 
 PlanNumber Scheduler::begin_epoch() {
-  assert(flights_.empty() && requests_.empty());
+  assert(flights_.empty() && running_.empty());
+  // They came to its head one by one.
+  std::ranges::sort(queue_, {}, &Sequence::arrival);
   free_slots_.insert(free_slots_.end(), to_close_.rbegin(), to_close_.rend());
   to_close_.clear();
   cache_.flush();

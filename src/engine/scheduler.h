@@ -38,6 +38,8 @@ namespace shoal::engine {
 // Most of the best ids whose log-probabilities may be asked for.
 inline constexpr std::int32_t kMaxLogprobs = 128;
 inline constexpr std::int32_t kMaxChoices = 128;
+// A request ends with the third rank lost while it ran: it may be the reason.
+inline constexpr std::int32_t kMostLosses = 3;
 
 struct SchedulerOptions {
   std::vector<KvGroup> kv_groups;
@@ -84,9 +86,13 @@ class Scheduler {
   bool cancel(RequestId id, TimePoint now);
   std::int32_t cancel_all(TimePoint now);
   void flush_cache() { cache_.flush(); }
-  // The ranks hold nothing any more: every request ends with this error.
+  // The ranks hold nothing any more. Requests that outlive ranks give way as if preempted; the others, and
+  // those that have seen this kMostLosses times, end with this error.
+  void lose_ranks(const Status& why, TimePoint now);
+  // Every request ends with this error.
   void fail_all(const Status& failure, TimePoint now);
-  // Once no plan is in flight either: nothing is cached or open on the ranks. The next plan's number.
+  // After lose_ranks(), once no plan is in flight: nothing is cached or open on the ranks. The next plan's
+  // number.
   PlanNumber begin_epoch();
 
   // The next plan, or nothing: two are in flight, or there is nothing to do.
@@ -98,6 +104,7 @@ class Scheduler {
   PlanNumber last_plan() const { return PlanNumber(next_plan_.value - 1); }
   PlanNumber last_answered() const { return PlanNumber(next_plan_.value - 1 - flights_.size()); }
   bool idle() const { return requests_.empty() && flights_.empty(); }
+  bool has_requests() const { return !requests_.empty(); }
   // All but what depends on when it is asked (seconds_since_progress).
   EngineStats stats(TimePoint now) const;
   // Since when work has been waiting without a step ending; nothing when idle.
@@ -169,6 +176,7 @@ class Scheduler {
   bool on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now);
   void measure_token(Sequence& sequence, TimePoint now);
   void fail_flight(const Flight& flight, const Status& failure, TimePoint now);
+  void lose_flight(const Flight& flight);
 
   // scheduler.cc
   std::vector<RequestId> request_ids() const;  // ascending

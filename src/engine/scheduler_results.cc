@@ -23,11 +23,8 @@ void Scheduler::apply(StepResult result, TimePoint now) {
   if (error.empty() && result.number != flight.number)
     error = fmt::format("the rank answered step plan {} where {} was due", result.number.value,
                         flight.number.value);
-  if (!error.empty()) {
-    fail_flight(flight, {result.lost ? ErrorCode::kUnavailable : ErrorCode::kInternal, std::move(error)},
-                now);
-    return;
-  }
+  if (result.lost) return lose_flight(flight);
+  if (!error.empty()) return fail_flight(flight, {ErrorCode::kInternal, std::move(error)}, now);
   if (const double seconds = step_seconds(result); !flight.items.empty()) {
     const policy::StepShape& shape = slowest(flight);
     log(LogLevel::kDebug, "step.done",
@@ -160,6 +157,16 @@ void Scheduler::take_prompt_logprobs(StepResult& result, const Flight& flight) {
         flight.items, [&](const FlightItem& each) { return each.sequence->slot == logprobs.sequence; });
     if (item == flight.items.end() || item->sequence->request == nullptr) continue;
     item->sequence->request->prompt_logprobs.push_back(std::move(logprobs));
+  }
+}
+
+// What becomes of its requests, lose_ranks() says.
+void Scheduler::lose_flight(const Flight& flight) {
+  for (const FlightItem& item : flight.items) {
+    Sequence& sequence = *item.sequence;
+    --sequence.in_flight;
+    if (item.sampled) --sequence.pending;
+    if (sequence.in_flight == 0 && sequence.state != SequenceState::kRunning) settle(sequence);
   }
 }
 

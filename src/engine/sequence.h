@@ -80,6 +80,7 @@ struct RequestRecord {
   std::int32_t open_choices = 0;
   bool prompt_done = false;  // the first choice's prompt is computed
   bool admitted = false;
+  std::int32_t losses = 0;  // of ranks, while it was running
   bool first_token_out = false;
   TimePoint admitted_at{};
   // Gathered while the prompt is computed; sent with the first event.

@@ -58,6 +58,9 @@ wire::AnswerId answer_id(const Worker& worker, const wire::ResponsePtr& response
   return {std::move(id), static_cast<std::int64_t>(std::time(nullptr)), worker.served_name};
 }
 
+// A gateway goes on elsewhere where this worker loses a rank; whoever asks directly has nowhere else.
+bool has_nowhere_else(const wire::HttpRequest& http) { return http.header("x-shoal-inner") != "1"; }
+
 // More answers than may run and wait together would never fit: not worth a second try.
 Status check_choices(const Worker& worker, std::size_t prompts, int n) {
   const auto choices = static_cast<std::int64_t>(prompts) * n;
@@ -78,6 +81,7 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
   wire::AnswerId answer = answer_id(worker, response, chat.common.rid, "chatcmpl-");
   request.rid = answer.id;
   request.continues_prompt = chat.continue_final_message;
+  request.outlives_ranks = has_nowhere_else(http);
   std::vector<SessionPrompt> prompts;
   prompts.push_back({std::move(request), {}});
   GenerationSession::start(*worker.engine, *worker.sessions, response,
@@ -111,6 +115,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
     request.rid = answer.id;
     if (completion.prompts.size() > 1) request.rid += fmt::format("-{}", prompts.size() - 1);
     request.continues_prompt = true;
+    request.outlives_ranks = has_nowhere_else(http);
     if (completion.echo && sampling.logprobs) request.prompt_logprobs = sampling.top_logprobs;
     added.request = std::move(request);
   }

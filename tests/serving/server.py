@@ -103,9 +103,9 @@ class Server:
     def get(self, path, **options):
         return self.request(path, **options)
 
-    def stream(self, prompt, model="small", tokens=400):
+    def stream(self, prompt, model="small", tokens=400, headers=None):
         """A long streamed answer that has begun."""
-        return Stream(self, prompt, model, tokens)
+        return Stream(self, prompt, model, tokens, headers or {})
 
     def worker(self):
         """Epoch and ranks, from /get_server_info."""
@@ -133,11 +133,12 @@ class Server:
 class Stream:
     """A streamed completion; opened, its first byte is there."""
 
-    def __init__(self, server, prompt, model, tokens):
+    def __init__(self, server, prompt, model, tokens, headers):
         body = json.dumps({"model": model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True,
                            "n": 8}).encode()
         self.client = server.connect()
-        self.client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+        self.client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n" % (lines, len(body)) + body)
         self.seen = self.client.recv(1)
 
     def __enter__(self):
@@ -148,10 +149,19 @@ class Stream:
 
     def until_error(self):
         """The sentence of the error that ends the answer."""
+        return self._until(rb'data: \{"error":.*?"message":"(.*?)"')[1].decode()
+
+    def until_done(self):
+        """All that came of an answer that ends well."""
+        self._until(rb"data: \[DONE\]")
+        assert b'data: {"error"' not in self.seen, self.seen[-300:]
+        return self.seen
+
+    def _until(self, pattern):
         while True:
-            found = re.search(rb'data: \{"error":.*?"message":"(.*?)"', self.seen, re.S)
+            found = re.search(pattern, self.seen, re.S)
             if found:
-                return found[1].decode()
+                return found
             data = self.client.recv(65536)
-            assert data, f"the stream ended without an error: ...{self.seen[-300:]}"
+            assert data, f"the stream ended before {pattern}: ...{self.seen[-300:]}"
             self.seen += data

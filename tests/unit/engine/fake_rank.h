@@ -105,6 +105,13 @@ class FakeRank {
     return result;
   }
 
+  // Another epoch: nothing is open, whatever the pages held is gone.
+  void begin_epoch(PlanNumber next) {
+    rows_.assign(rows_.size(), {});
+    for (auto& pool : bytes_) std::ranges::fill(pool, TokenId{-999});
+    plans_ = next.value - 1;
+  }
+
   std::int32_t stages = 1;
   double seconds = 0;  // of the last plan
 

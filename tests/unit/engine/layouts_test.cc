@@ -1,5 +1,5 @@
-// Engines over several ranks: every layout gives one rank's answers, and the loss of a rank ends all requests
-// with a sentence and leaves nothing held.
+// Engines over several ranks: every layout gives one rank's answers, also where a rank is lost meanwhile, and
+// such a loss leaves nothing held.
 
 #include <gtest/gtest.h>
 
@@ -209,8 +209,88 @@ bool eventually(F&& condition) {
   return false;
 }
 
-// A rank that fails in the middle of a pass ends what runs with its sentence; then the next epoch answers as
-// the first would have.
+// A rank fails in the middle of a pass: what ran is computed again in the next epoch, and goes on where it
+// was.
+TEST(EngineRanks, WhatALostRankWasRunningIsComputedAgain) {
+  SHOAL_NEEDS_STORIES();
+  const auto request = [](std::size_t i) {
+    GenerateRequest made = request_of(prompt_of(20 + 30 * i, i), 40, i);
+    made.n = i == 2 ? 3 : 1;
+    made.sampling.temperature = 0.9F;
+    made.sampling.logprobs = 2;
+    if (i == 1) made.sampling.repetition_penalty = 1.3F;
+    if (i == 3) made.prompt_logprobs = 1;
+    return made;
+  };
+  const auto ask = [&](Engine& engine, std::vector<Client>& clients) {
+    for (std::size_t i = 0; i < clients.size(); ++i)
+      ASSERT_TRUE(engine.submit(request(i), clients[i].sink()).ok());
+    for (Client& client : clients) {
+      ASSERT_TRUE(client.wait());
+      EXPECT_TRUE(client.error.ok()) << client.error.message();
+    }
+  };
+  std::vector<Client> alone(4);
+  ask(*start(strict_options()), alone);
+  // Of the rows sampled by all: in the first prompts, in the midst of the answers.
+  for (const int lost_at : {2, 60}) {
+    for (const Degrees degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
+      std::atomic<int> rows = 0;
+      const LogitsObserver fails = [&](const SamplingParams&, std::uint64_t, TokenId,
+                                       std::span<const float>) {
+        if (++rows == lost_at) throw std::runtime_error("out of luck");
+      };
+      auto launcher = std::make_shared<ThreadLauncher>("test", fails);
+      EngineOptions options = ranks_options(degrees, launcher);
+      options.logits_observer = fails;
+      auto engine = start(options);
+      ASSERT_NE(engine, nullptr);
+      std::vector<Client> clients(alone.size());
+      ask(*engine, clients);
+      EXPECT_EQ(engine->worker().epoch, Epoch(2));
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << "lost at row " << lost_at << ", request " << i);
+        EXPECT_EQ(clients[i].text, alone[i].text);
+        for (std::int32_t choice = 0; choice < (i == 2 ? 3 : 1); ++choice)
+          EXPECT_EQ(clients[i].ids(choice), alone[i].ids(choice));
+        EXPECT_EQ(clients[i].usage.completion_tokens, alone[i].usage.completion_tokens);
+        EXPECT_EQ(clients[i].usage.prompt_tokens, alone[i].usage.prompt_tokens);
+        ASSERT_EQ(clients[i].prompt_logprobs.size(), alone[i].prompt_logprobs.size());
+        for (std::size_t at = 0; at < alone[i].prompt_logprobs.size(); ++at)
+          EXPECT_EQ(clients[i].prompt_logprobs[at].logprob, alone[i].prompt_logprobs[at].logprob);
+      }
+      expect_pages_back(*engine);
+    }
+  }
+}
+
+// Whose fault it may be is not tried for ever.
+TEST(EngineRanks, ARequestThatLosesRankAfterRankEnds) {
+  SHOAL_NEEDS_STORIES();
+  const LogitsObserver fails = [](const SamplingParams& sampling, std::uint64_t index, TokenId,
+                                  std::span<const float>) {
+    if (sampling.seed == 666 && index == 3) throw std::runtime_error("out of luck");
+  };
+  EngineOptions options = ranks_options({.tp = 2}, std::make_shared<ThreadLauncher>("test"));
+  options.logits_observer = fails;
+  auto engine = start(options);
+  ASSERT_NE(engine, nullptr);
+  Client client, bystander;
+  ASSERT_TRUE(engine->submit(request_of(prompt_of(20, 1), 50, 666), client.sink()).ok());
+  ASSERT_TRUE(client.wait());
+  EXPECT_EQ(client.error.code(), ErrorCode::kUnavailable);
+  EXPECT_NE(client.error.message().find("out of luck"), std::string::npos) << client.error.message();
+  EXPECT_EQ(client.ids().size(), 3U) << "each token once";
+  ASSERT_TRUE(
+      eventually([&] { return engine->worker().epoch == Epoch(4) && engine->worker().lost.empty(); }));
+  ASSERT_TRUE(engine->submit(request_of(prompt_of(20, 1), 5), bystander.sink()).ok());
+  ASSERT_TRUE(bystander.wait());
+  EXPECT_TRUE(bystander.error.ok()) << bystander.error.message();
+  expect_pages_back(*engine);
+}
+
+// A rank that fails in the middle of a pass ends what has somewhere else to go with its sentence; then the
+// next epoch answers as the first would have.
 TEST(EngineRanks, AfterARankHasFailedTheNextEpochServes) {
   SHOAL_NEEDS_STORIES();
   for (const Degrees degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
@@ -227,8 +307,11 @@ TEST(EngineRanks, AfterARankHasFailedTheNextEpochServes) {
       auto engine = start(options);
       ASSERT_NE(engine, nullptr);
       std::vector<Client> clients(3);
-      for (std::size_t i = 0; i < clients.size(); ++i)
-        ASSERT_TRUE(engine->submit(request_of(prompt_of(20, i), 50, i), clients[i].sink()).ok());
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        GenerateRequest request = request_of(prompt_of(20, i), 50, i);
+        request.outlives_ranks = false;
+        ASSERT_TRUE(engine->submit(std::move(request), clients[i].sink()).ok());
+      }
       for (Client& client : clients) {
         ASSERT_TRUE(client.wait());
         EXPECT_EQ(client.error.code(), ErrorCode::kUnavailable);

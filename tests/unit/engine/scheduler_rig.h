@@ -90,6 +90,20 @@ class SchedulerRig {
     return true;
   }
 
+  // What is in flight is never answered, and the ranks begin anew.
+  void lose_ranks(const std::string& why) {
+    scheduler->lose_ranks({ErrorCode::kUnavailable, why}, time);
+    for (; !plans.empty(); plans.pop_front()) {
+      StepResult result;
+      result.number = plans.front().number;
+      result.error = why;
+      result.lost = true;
+      scheduler->apply(std::move(result), time);
+    }
+    check_balance();
+    rank->begin_epoch(scheduler->begin_epoch());
+  }
+
   void run(int most = 100000) {
     while (most-- > 0 && step()) {
     }
