@@ -1,15 +1,21 @@
-// The carrier of a worker on several hosts: messages by TCP; sums of a group that is on one host through its
-// memory.
+// The carrier of a worker on several hosts: between ranks of one host through its memory, to others by TCP.
 //
 // Thread-safety: as Carrier.
 // Ownership: owns both carriers.
-// Invariants: between two ranks all messages take the same way: they arrive in the order sent.
+// Invariants:
+//   1. Between two ranks all messages take the same way: they arrive in the order sent.
+//   2. A call moves what stays on the host before what leaves it. Ranks make matching calls, so nobody waits
+//      in a ring: the first part waits for ranks of this host alone, which are in their first part too.
+//   3. Where one way fails the other ends: ranks of this host need not wait for the head to say so.
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/carrier.h"
 
@@ -17,25 +23,46 @@ namespace shoal::comm {
 
 class MixedCarrier : public Carrier {
  public:
-  MixedCarrier(std::unique_ptr<Carrier> messages, std::unique_ptr<Carrier> sums)
-      : messages_(std::move(messages)), sums_(std::move(sums)) {}
+  // near: of each rank of the worker, whether it is on this host.
+  MixedCarrier(std::unique_ptr<Carrier> network, std::unique_ptr<Carrier> host, std::vector<bool> near)
+      : network_(std::move(network)), host_(std::move(host)), near_(std::move(near)) {}
 
-  std::int32_t rank() const override { return messages_->rank(); }
-  std::int32_t ranks() const override { return messages_->ranks(); }
+  std::int32_t rank() const override { return network_->rank(); }
+  std::int32_t ranks() const override { return network_->ranks(); }
   const char* name() const override { return "tcp and shm"; }
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) override {
-    return messages_->transfer(out, in, deadline);
+    split(out, near_out_, far_out_);
+    split(in, near_in_, far_in_);
+    Status status;
+    // An empty call would still say what has failed before.
+    if (!near_out_.empty() || !near_in_.empty() || (out.empty() && in.empty()))
+      status = host_->transfer(near_out_, near_in_, deadline);
+    if (status.ok() && (!far_out_.empty() || !far_in_.empty()))
+      status = network_->transfer(far_out_, far_in_, deadline);
+    if (!status.ok()) abort(status.message());
+    return status;
   }
   void abort(const std::string& reason) override {
-    messages_->abort(reason);
-    sums_->abort(reason);
+    network_->abort(reason);
+    host_->abort(reason);
   }
-  std::span<std::byte> arena() override { return sums_->arena(); }
-  SharedSum* shared_sum(const Group& group) override { return sums_->shared_sum(group); }
+  std::span<std::byte> arena() override { return host_->arena(); }
+  SharedSum* shared_sum(const Group& group) override { return host_->shared_sum(group); }
 
  private:
-  std::unique_ptr<Carrier> messages_;
-  std::unique_ptr<Carrier> sums_;
+  template <typename Message>
+  void split(std::span<const Message> all, std::vector<Message>& near, std::vector<Message>& far) const {
+    near.clear();
+    far.clear();
+    for (const Message& each : all) (near_[static_cast<std::size_t>(each.peer)] ? near : far).push_back(each);
+  }
+
+  std::unique_ptr<Carrier> network_;
+  std::unique_ptr<Carrier> host_;
+  std::vector<bool> near_;
+  // Of the call at hand; kept for their capacity.
+  std::vector<Outgoing> near_out_, far_out_;
+  std::vector<Incoming> near_in_, far_in_;
 };
 
 }  // namespace shoal::comm

@@ -41,7 +41,6 @@ comm::ShmLayout shm_layout_for(const RankMeeting& meeting) {
   shm.lanes = meeting.lanes;
   shm.ring_bytes = meeting.ring_bytes;
   const std::int32_t tp = layout.degrees().tp;
-  if (tp > 1) shm.arena_bytes = kArena;
   for (std::int32_t rank = 0; tp > 1 && rank < layout.ranks(); rank += tp) {
     const Group group = layout.group(GroupKind::kAttentionTensor, rank);
     const bool here = std::ranges::all_of(group.ranks, [&](std::int32_t each) {
@@ -49,6 +48,7 @@ comm::ShmLayout shm_layout_for(const RankMeeting& meeting) {
     });
     if (here) shm.groups.push_back(group.ranks);
   }
+  if (!shm.groups.empty()) shm.arena_bytes = kArena;
   return shm;
 }
 
@@ -144,11 +144,13 @@ Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::C
   if (!meeting.spin) options.looks = 0;
   RankConnection connection;
   connection.carrier = std::make_unique<comm::TcpCarrier>(meeting.rank, std::move(sockets), options);
-  if (!layout.groups.empty()) {
+  if (std::ranges::count(meeting.hosts, host_of(meeting, meeting.rank)) > 1) {
     SHOAL_ASSIGN(shared, share_memory(meeting, layout, pool, interrupt, deadline));
     connection.host = std::move(shared.host);
-    connection.carrier =
-        std::make_unique<comm::MixedCarrier>(std::move(connection.carrier), std::move(shared.carrier));
+    std::vector<bool> near;
+    for (const std::string& host : meeting.hosts) near.push_back(host == host_of(meeting, meeting.rank));
+    connection.carrier = std::make_unique<comm::MixedCarrier>(std::move(connection.carrier),
+                                                              std::move(shared.carrier), std::move(near));
   }
   interrupt.watch(*connection.carrier);
   return connection;

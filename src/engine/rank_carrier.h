@@ -54,8 +54,8 @@ struct RankConnection {
   std::unique_ptr<comm::ShmHost> host;
 };
 
-// On one host all goes through its memory. On several, messages go by TCP and sums of a group that is on one
-// host through its memory. listener: null on one host. Ends early where `interrupt` is tripped.
+// Between ranks of one host all goes through its memory, to others by TCP. listener: null on one host. Ends
+// early where `interrupt` is tripped.
 Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::ClusterToken& token,
                                        comm::Listener* listener, ThreadPool& pool, Interrupt& interrupt,
                                        TimePoint deadline);
