@@ -1,6 +1,8 @@
 #include "comm/tcp_carrier.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -14,6 +16,22 @@ namespace {
 
 // Handed to the kernel at once: from a warm buffer twice as fast as 16 MiB at once.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+// Of a peer's kernel, while something is on its way to it: as of a rank on its control connection.
+constexpr std::chrono::seconds kSilence{3};
+// Between two looks at links that do not move.
+constexpr std::chrono::milliseconds kLook{500};
+
+// Three probes, a second apart, of a peer that has been silent for a second. A Unix socket refuses, no harm.
+void probe_when_silent(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -36,7 +54,10 @@ struct Rest {
 
 TcpCarrier::TcpCarrier(std::int32_t rank, std::vector<Socket> sockets, Options options)
     : rank_(rank), peers_(sockets.size()), options_(options) {
-  for (std::size_t i = 0; i < sockets.size(); ++i) peers_[i].socket = std::move(sockets[i]);
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    if (sockets[i].open()) probe_when_silent(sockets[i].fd());
+    peers_[i].socket = std::move(sockets[i]);
+  }
 }
 
 void TcpCarrier::abort(const std::string& reason) {
@@ -120,6 +141,7 @@ Status TcpCarrier::move_all(std::span<const Outgoing> out, std::span<const Incom
   sending_.assign(out.size(), {});
   receiving_.assign(in.size(), {});
   int idle = 0;
+  TimePoint since{};  // when something moved last; set once nothing does
   for (;;) {
     bool moved = false, done = true;
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -140,13 +162,26 @@ Status TcpCarrier::move_all(std::span<const Outgoing> out, std::span<const Incom
     if (moved) {
       idle = 0;
     } else if (++idle > options_.looks) {
-      SHOAL_TRY(sleep(out, in, deadline));
+      if (idle == options_.looks + 1) since = now();
+      SHOAL_TRY(sleep(out, in, since, deadline));
     }
   }
 }
 
+// The kernel probes only where nothing is under way.
+Status TcpCarrier::check_link(std::int32_t peer) const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  const int fd = peers_[static_cast<std::size_t>(peer)].socket.fd();
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0) return {};
+  if (std::chrono::milliseconds(info.tcpi_last_ack_recv) < kSilence) return {};
+  return {ErrorCode::kUnavailable,
+          fmt::format("rank {} has acknowledged nothing for {} s", peer, kSilence.count())};
+}
+
 // Until one of the sockets that are waited for can go on.
-Status TcpCarrier::sleep(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) {
+Status TcpCarrier::sleep(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint since,
+                         TimePoint deadline) {
   std::vector<pollfd> waits;
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (!sending_[i].done)
@@ -158,7 +193,11 @@ Status TcpCarrier::sleep(std::span<const Outgoing> out, std::span<const Incoming
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now()).count();
   if (left <= 0) return {ErrorCode::kDeadline, "a rank waited for another until its deadline"};
-  ::poll(waits.data(), waits.size(), static_cast<int>(std::min<std::int64_t>(left, 1000)));
+  ::poll(waits.data(), waits.size(), static_cast<int>(std::min<std::int64_t>(left, kLook.count())));
+  if (now() - since < kSilence) return {};
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i].socket.open()) SHOAL_TRY(check_link(static_cast<std::int32_t>(i)));
+  }
   return {};
 }
 

@@ -2,8 +2,12 @@
 //
 // Thread-safety: as Carrier.
 // Ownership: owns the connections.
-// Invariants: a message is read straight into the place posted for it; what nobody has asked for stays in the
-//   socket and holds the sender back. Messages of a pair are numbered from 0; a gap is an error.
+// Invariants:
+//   1. A message is read straight into the place posted for it; what nobody has asked for stays in the socket
+//      and holds the sender back. Messages of a pair are numbered from 0; a gap is an error.
+//   2. A transfer over a link that is cut fails within 5 s: the kernel asks a silent peer's kernel every
+//      second, and what was sent and is not acknowledged is looked after here. A peer that is only slow, or
+//      stopped, has a kernel that answers.
 
 #pragma once
 
@@ -55,7 +59,10 @@ class TcpCarrier : public Carrier {
   Status move_all(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline);
   Expected<bool> send_some(const Outgoing& out, Progress& progress);
   Expected<bool> receive_some(const Incoming& in, Progress& progress);
-  Status sleep(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline);
+  // since: when something moved last.
+  Status sleep(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint since,
+               TimePoint deadline);
+  Status check_link(std::int32_t peer) const;
   Status lost(std::int32_t peer, const char* how) const;
   std::string abort_reason() const;
 

@@ -81,5 +81,15 @@ class Network:
     def cut(self, host):
         run("ip", "link", "set", self.veths[host], "down")
 
+    def part(self, a, b):
+        """What these two send to each other is lost; to others it is not."""
+        for here, there in ((a, b), (b, a)):
+            run("ip", "-n", self.names[here], "neigh", "replace", self.address(there), "lladdr", "02:00:00:00:00:99", "dev", "eth0",
+                "nud", "permanent")
+
+    def unite(self, a, b):
+        for here, there in ((a, b), (b, a)):
+            run("ip", "-n", self.names[here], "neigh", "del", self.address(there), "dev", "eth0")
+
     def mend(self, host):
         run("ip", "link", "set", self.veths[host], "up")

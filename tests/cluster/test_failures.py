@@ -168,6 +168,25 @@ def test_faults_at_random_times(network, small_model, one_rank, layout):
         assert cluster.server.stop() == 0
 
 
+@pytest.mark.parametrize("flags", [("--tp", 3), ("--pp", 3)], ids=["tp3", "pp3"])
+def test_a_cut_between_two_ranks_that_see_the_head(network, small_model, one_rank, flags):
+    """Nobody is silent on its control connection: the two notice by themselves, and tell the head."""
+    with Cluster(network, small_model, [0, 1, 2], "--deterministic", *flags) as cluster:
+        server = cluster.server
+        load = Load(server)
+        time.sleep(0.5)
+        network.part(1, 2)
+        try:
+            wait_until(lambda: server.worker()["lost"] or server.worker()["epoch"] > 1, NOTICED, cluster.logs)
+        finally:
+            network.unite(1, 2)
+        wait_until(lambda: healthy(server), 40, cluster.logs)
+        load.end()
+        assert not load.broken, load.broken
+        assert answers(server) == one_rank, cluster.logs()
+        assert all(not rank.codes for rank in cluster.ranks.values()), "nobody had to leave"
+
+
 def test_nobody_is_taken_for_dead_while_idle_or_under_load(network, small_model):
     with Cluster(network, small_model, [0, 1, 2], "--tp", 3) as cluster:
         time.sleep(5)  # longer than any silence that is allowed
