@@ -21,6 +21,7 @@
 #include "cli/rank_launcher.h"
 #include "engine/executor.h"
 #include "engine/traffic_steps.h"
+#include "formats/checkpoint.h"
 #include "layout/traffic.h"
 
 namespace shoal::cli {
@@ -35,6 +36,7 @@ constexpr Purpose kPurposes[] = {Purpose::kTp, Purpose::kPp, Purpose::kSample, P
 // Ranks report their ledgers with their beats, every 500 ms.
 constexpr std::chrono::milliseconds kReportTime{1500};
 constexpr std::chrono::minutes kPhaseTime{10};
+constexpr std::int64_t kUsualPrompt = 512;
 
 struct TrafficFlags {
   std::string model;
@@ -42,7 +44,7 @@ struct TrafficFlags {
   std::string weights;
   int threads = 0;
   LayoutFlags layout;
-  std::int32_t prompt = 512;
+  std::int32_t prompt = 0;  // 0: kUsualPrompt, or as many as the model's context leaves
   std::int32_t chunk = 512;
   std::int32_t generate = 16;
   std::int32_t batch = 1;
@@ -311,7 +313,22 @@ void print_json(const TrafficFlags& flags, const TrafficBench& bench, const std:
   fmt::print("{}\n", report.dump(2));
 }
 
-int run_bench_traffic(const TrafficFlags& flags) {
+// With a prompt that the model has room for, where none was asked for.
+Status choose_prompt(TrafficFlags& flags) {
+  if (flags.prompt > 0) return {};
+  SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(flags.model));
+  const std::int64_t room = checkpoint.metadata().context - flags.generate;
+  if (room < 1)
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("--generate {}: the model's context of {} tokens leaves no room for a prompt",
+                        flags.generate, checkpoint.metadata().context),
+            "--generate"};
+  flags.prompt = static_cast<std::int32_t>(std::min(kUsualPrompt, room));
+  return {};
+}
+
+int run_bench_traffic(TrafficFlags flags) {
+  if (const Status chosen = choose_prompt(flags); !chosen.ok()) return complain("bench traffic", chosen);
   auto bench = TrafficBench::start(flags);
   if (!bench.ok()) return complain("bench traffic", bench.error());
   std::vector<Phase> phases;
@@ -338,8 +355,9 @@ void add_bench_traffic(CLI::App& bench, int& exit_code) {
       "What a layout moves between its ranks, by purpose: predicted, counted, and the time it takes");
   command->add_option("MODEL", flags->model, "GGUF file or Hugging Face folder")->required();
   add_layout_flags(*command, flags->layout);
-  command->add_option("--prompt", flags->prompt, "Tokens of each prompt")
-      ->capture_default_str()
+  command
+      ->add_option("--prompt", flags->prompt,
+                   "Tokens of each prompt; default: 512, or what the model's context leaves")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--chunk", flags->chunk, "Of them, in one step")
       ->capture_default_str()

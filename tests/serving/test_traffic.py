@@ -8,8 +8,8 @@ from server import BINARY, SMALL_MODEL
 PURPOSES = {"tp", "pp", "sample", "plan"}
 
 
-def traffic(*flags):
-    run = subprocess.run([BINARY, "bench", "traffic", SMALL_MODEL, "--prompt", "70", "--chunk", "32", "--generate", "5", "--threads", "1", "--json", *flags],
+def traffic(*flags, sizes=("--prompt", "70", "--chunk", "32", "--generate", "5")):
+    run = subprocess.run([BINARY, "bench", "traffic", SMALL_MODEL, *sizes, "--threads", "1", "--json", *flags],
                          capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
@@ -39,3 +39,10 @@ def test_ledgers_count_what_the_formulas_say(flags, moved):
 def test_one_rank_moves_nothing():
     for run in traffic()["runs"]:
         assert all(both["counted"]["calls"] == 0 for both in run["purposes"].values())
+
+
+@pytest.mark.skipif(not SMALL_MODEL.exists(), reason="the small model is not here")
+def test_the_prompt_that_nobody_asked_for_fits_the_model():
+    """512 tokens of context, of which 16 are generated."""
+    report = traffic(sizes=())
+    assert report["params"]["prompt"] == 496 and report["params"]["generate"] == 16
