@@ -11,6 +11,7 @@ void LayoutFlags::apply_to(engine::EngineOptions& options) const {
   options.balance = *balance_from_name(balance);
   options.cp_partition = *partition_from_name(cp_partition);
   options.cp_force = cp_force;
+  options.sums = wire == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
 void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
@@ -60,6 +61,13 @@ void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
       ->capture_default_str()
       ->check(CLI::IsMember({"prefill", "decode", "mix"}))
       ->excludes(layers);
+  command
+      .add_option(
+          "--wire", flags.wire,
+          "What the sums of --tp travel as between hosts: f32, bf16 (half the bytes, rounded) or auto, "
+          "which is f32. Ranks of one host add up in memory, in f32")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}));
 }
 
 }  // namespace shoal::cli

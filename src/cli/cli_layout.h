@@ -21,6 +21,7 @@ struct LayoutFlags {
   std::vector<std::int32_t> stage_layers;
   std::vector<std::int32_t> tp_split;
   std::string balance = "mix";
+  std::string wire = "auto";
 
   std::string cp_partition = "zigzag";
   std::int32_t cp_force = 0;
@@ -29,7 +30,7 @@ struct LayoutFlags {
   void apply_to(engine::EngineOptions& options) const;
 };
 
-// --tp, --pp, --cp, --layers, --tp-split, --balance, --cp-partition, --cp-force.
+// --tp, --pp, --cp, --layers, --tp-split, --balance, --wire, --cp-partition, --cp-force.
 void add_layout_flags(CLI::App& command, LayoutFlags& flags);
 
 }  // namespace shoal::cli

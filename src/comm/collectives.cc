@@ -58,6 +58,10 @@ Status Collectives::all_reduce(Purpose purpose, const Parts& parts, std::span<fl
     add_parts(parts.mine, static_cast<std::int64_t>(out.size()), out.data());
     return {};
   }
+  if (rounds(parts)) {
+    return charged(purpose, out.size() * sizeof(Bf16),
+                   [&](WireBytes& wire) { return sum_rounded(parts.mine.front(), out, wire); });
+  }
   const std::uint64_t payload = out.size_bytes() * parts.mine.size();
   return charged(purpose, payload, [&](WireBytes& wire) -> Status {
     if (shared_ == nullptr) return sum_by_messages(parts, out, wire);
@@ -67,11 +71,37 @@ Status Collectives::all_reduce(Purpose purpose, const Parts& parts, std::span<fl
   });
 }
 
+bool Collectives::rounds(const Parts& parts) const {
+  return options_.wire == DType::kBF16 && shared_ == nullptr &&
+         std::ranges::all_of(parts.counts, [](std::int32_t count) { return count == 1; });
+}
+
 Status Collectives::sum_by_messages(const Parts& parts, std::span<float> out, WireBytes& wire) {
   const std::int32_t most = *std::max_element(parts.counts.begin(), parts.counts.end());
   const bool few = static_cast<std::int64_t>(out.size_bytes()) * most <= SumRoute::kDirectBytes;
   if (few) return sum_directly(parts, out, wire);
+  // As many bytes as in chunks, and half the exchanges.
+  if (group_.size() == 2 && most == 1) return sum_of_two(parts, out, wire);
   return grid_ ? sum_over_hosts(parts, out, wire) : sum_in_chunks(parts, out, wire);
+}
+
+// Each sends all it has and adds by itself, a piece at a time.
+Status Collectives::sum_of_two(const Parts& parts, std::span<float> out, WireBytes& wire) {
+  const auto length = static_cast<std::int64_t>(out.size());
+  const std::int64_t piece = kPairBytes / static_cast<std::int64_t>(sizeof(float));
+  room_for(static_cast<std::size_t>(std::min(piece, length)));
+  const float* mine = parts.mine.front();
+  const std::int32_t peer = rank_at(1 - group_.index);
+  for (std::int64_t begin = 0; begin < length; begin += piece) {
+    const std::int64_t n = std::min(piece, length - begin);
+    const Outgoing outgoing{peer, bytes_of(mine + begin, n)};
+    const Incoming incoming{peer, writable_bytes_of(scratch_.data(), n)};
+    SHOAL_TRY(transfer(std::span(&outgoing, 1), std::span(&incoming, 1), wire));
+    const float* both[] = {mine + begin, scratch_.data()};
+    if (group_.index == 1) std::swap(both[0], both[1]);
+    add_parts(both, n, out.data() + begin);
+  }
+  return {};
 }
 
 // A piece of each rank's chunk at a time: the others' parts of it arrive and are added up, and the sums of

@@ -3,7 +3,8 @@
 // Sums run in rank order on every rank, so that all hold the same bits. Over carriers with shared memory they
 // go through it; else as messages: everything to everybody where that is little, else each rank sums its part
 // and hands it round (2 (R - 1) / R of the bytes out of each rank, the least there is). Over several hosts
-// with several ranks each, sums go from host to host, so that each value crosses a link once each way.
+// with several ranks each, sums go from host to host, so that each value crosses a link once each way. Where
+// asked for, values that travel as messages do so in bf16, in chunks always.
 //
 // Thread-safety: none; belongs to the rank's executor thread.
 // Ownership: borrows carrier and ledger; owns scratch, which only grows.
@@ -22,6 +23,8 @@
 #include "comm/ledger.h"
 #include "core/expected.h"
 #include "layout/layout.h"
+#include "tensor/dtype.h"
+#include "tensor/half.h"
 
 namespace shoal::comm {
 
@@ -42,6 +45,9 @@ class Collectives {
     // Of each rank of the worker, the number of its host; empty: one.
     std::vector<std::int32_t> hosts{};
     std::vector<Scope> scopes{};  // of each rank of the worker, seen from here; empty: all on this host
+    // What values of all_reduce() travel as, f32 or bf16, alike on all ranks. Those in shared memory do not
+    // travel; nor are parts rounded where a rank brings several.
+    DType wire = DType::kF32;
   };
 
   Collectives(Carrier& carrier, Group group, Ledger& ledger, Options options);
@@ -83,6 +89,11 @@ class Collectives {
   Status fold_along_hosts(std::span<float> out, WireBytes& wire);
   Status sum_by_messages(const Parts& parts, std::span<float> out, WireBytes& wire);
   Status sum_directly(const Parts& parts, std::span<float> out, WireBytes& wire);
+  bool rounds(const Parts& parts) const;
+  Status sum_rounded(const float* mine, std::span<float> out, WireBytes& wire);
+  Status sum_rounded_in_chunks(const float* mine, std::span<float> out, WireBytes& wire);
+  Status exchange_rounded(const float* mine, std::int64_t n, float* out, WireBytes& wire);
+  Status sum_of_two(const Parts& parts, std::span<float> out, WireBytes& wire);
   Status sum_in_chunks(const Parts& parts, std::span<float> out, WireBytes& wire);
   Status gather(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all, WireBytes& wire);
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, WireBytes& wire);
@@ -102,6 +113,8 @@ class Collectives {
   std::vector<std::int32_t> one_part_each_;
   std::vector<float> scratch_;
   std::vector<const float*> pointers_;
+  std::vector<Bf16> rounded_;
+  std::vector<const Bf16*> rounded_parts_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
 };

@@ -59,6 +59,7 @@ struct EngineOptions {
   std::vector<std::int32_t> tp_split;  // shares of the tensor ranks; empty: even
   ContextPartition cp_partition = ContextPartition::kZigzag;
   std::int32_t cp_force = 0;  // coordinates that compute every prompt; 0: as many as pay for it
+  DType sums = DType::kF32;            // what sums between hosts travel as: f32 or bf16
   std::shared_ptr<RankLauncher> launcher;
   RankJoining joining;
   // Harm done on purpose to the ranks, for tests; null: none. All ranks have one, or none has.

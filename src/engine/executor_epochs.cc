@@ -63,6 +63,13 @@ Status check_joining(const RankJoining& joining, const Layout& layout) {
   return {};
 }
 
+Status check_sums(const EngineOptions& options) {
+  if (options.sums == DType::kF32 || !options.deterministic) return {};
+  return {ErrorCode::kInvalidArgument,
+          "--wire bf16 rounds what ranks add up, and then the layout shows: leave it out, or --deterministic",
+          "--wire"};
+}
+
 RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
   const std::int32_t here = joining_of(options, layout).local_ranks;
   RankSettings settings;
@@ -71,6 +78,7 @@ RankSettings settings_of(const EngineOptions& options, const Layout& layout) {
   settings.stage_layers = options.stage_layers;
   settings.balance = options.balance;
   settings.tp_split = options.tp_split;
+  settings.sums = options.sums;
   // Ranks of one host share its cores.
   settings.threads = options.threads > 0 ? options.threads : std::max(usable_cores() / here, 1);
   settings.spin = settings.threads * here <= usable_cores() || layout.ranks() == 1;
@@ -101,6 +109,7 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
   assign.stage_layers = options.stage_layers;
   assign.tp_split = options.tp_split;
   assign.balance = balance_name(options.balance);
+  assign.sums = dtype_name(options.sums);
   return assign;
 }
 
@@ -180,6 +189,16 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
 constexpr double kSumSeconds = 5e-6;
 constexpr double kSleepingSumSeconds = 100e-6;
 
+bool sums_leave_hosts(const RankMeeting& meeting) {
+  for (std::int32_t rank = 0; rank < meeting.layout.ranks(); ++rank) {
+    for (const std::int32_t peer : meeting.layout.group(GroupKind::kAttentionTensor, rank).ranks) {
+      if (meeting.hosts[static_cast<std::size_t>(peer)] != meeting.hosts[static_cast<std::size_t>(rank)])
+        return true;
+    }
+  }
+  return false;
+}
+
 void warn_if_slow(const RankSettings& settings, const model::Model& model) {
   const model::ModelCosts& costs = model.decode_costs();
   LayoutFacts facts;
@@ -207,6 +226,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   rank_options.plans_in_flight = layout.plans_in_flight();
   joining = joining_of(options, layout);
   SHOAL_TRY(check_joining(joining, layout));
+  SHOAL_TRY(check_sums(options));
   if (layout.ranks() > 1) SHOAL_TRY(start_ranks(options, max_slots));
   SHOAL_TRY(parts.load_weights(settings));
   SHOAL_ASSIGN(context, context_limit(options, parts.model->description()));
@@ -305,6 +325,9 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
   }
   RankConnection connection = *std::move(connected);
   log(LogLevel::kInfo, "ranks.connected", "epoch={} carrier=\"{}\"", epoch.value, connection.carrier->name());
+  if (settings.sums != DType::kF32 && !sums_leave_hosts(meeting))
+    log(LogLevel::kWarn, "layout.wire",
+        "reason=\"--wire {}: no ranks that sum together are on different hosts\"", dtype_name(settings.sums));
   if (faults) faults->pass(comm::FaultPoint::kReady, 0);
   parts.connect(meeting, std::move(connection), faults);
   rank_options.first_plan = first_plan;

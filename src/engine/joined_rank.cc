@@ -127,6 +127,7 @@ Expected<RankSettings> settings_of(const wire::Assign& assign, const JoinOptions
     return bad("size");
   if (assign.kv_dtype != "bf16" && assign.kv_dtype != "f32") return bad("KV type");
   if (assign.activations != "auto" && assign.activations != "f32") return bad("type of activations");
+  if (assign.sums != "f32" && assign.sums != "bf16") return bad("type of sums");
   const auto balance = balance_from_name(assign.balance);
   if (!balance) return bad("balance");
   settings.layout = layout;
@@ -135,6 +136,7 @@ Expected<RankSettings> settings_of(const wire::Assign& assign, const JoinOptions
   settings.stage_layers = assign.stage_layers;
   settings.tp_split = assign.tp_split;
   settings.balance = *balance;
+  settings.sums = assign.sums == "bf16" ? DType::kBF16 : DType::kF32;
   settings.threads = options.threads > 0 ? options.threads : assign.threads;
   settings.spin = assign.spin && settings.threads <= usable_cores();
   settings.kv_dtype = assign.kv_dtype == "f32" ? KvDType::kF32 : KvDType::kBf16;

@@ -18,6 +18,7 @@ Status RankParts::load_weights(const RankSettings& settings) {
   pool = std::make_unique<ThreadPool>(pool_options);
   SHOAL_ASSIGN(isa, kernels::chosen_isa());
   context = {pool.get(), isa, settings.activations, settings.strict};
+  sums = settings.sums;
   model::LoadOptions load;
   load.layout = settings.layout;
   load.rank = settings.rank;
@@ -63,6 +64,7 @@ void RankParts::connect(const RankMeeting& meeting, RankConnection to_others,
   comm::Collectives::Options options;
   options.scopes = meeting.scopes();
   options.hosts = meeting.host_numbers();
+  options.wire = sums;
   peers.emplace(meeting.layout, meeting.rank, *connection.carrier, *ledger, std::move(options));
   model->set_peers(*peers);
 }

@@ -38,6 +38,7 @@ struct RankSettings {
   std::vector<std::int32_t> stage_layers;  // empty: balanced
   Balance balance = Balance::kMix;
   std::vector<std::int32_t> tp_split;  // empty: even
+  DType sums = DType::kF32;            // comm::Collectives::Options::wire
   std::int32_t threads = 0;            // 0: usable_cores()
   // Whether this host has a core for every compute thread of its ranks; else nobody spins.
   bool spin = true;
@@ -52,6 +53,7 @@ struct RankSettings {
 struct RankParts {
   std::unique_ptr<ThreadPool> pool;
   kernels::Context context;
+  DType sums = DType::kF32;
   std::unique_ptr<model::Model> model;
   std::optional<kv::KvStore> store;
   // Shared: others read it while this rank works.

@@ -21,12 +21,11 @@ std::uint64_t encoded_bytes(const SamplingParams& s) {
 // `calls` sums of these rows.
 Traffic sums(const TrafficShape& shape, std::int64_t rows, std::uint64_t calls, std::int32_t index) {
   if (rows == 0) return {};
-  const std::uint64_t bytes = row_bytes_moved(rows, shape.hidden);
-  const std::uint64_t wire = shape.shared_memory
-                                 ? bytes
-                                 : SumRoute::wire_bytes(static_cast<std::int64_t>(bytes / sizeof(float)),
-                                                        index, shape.layout.degrees().tp);
-  return {calls, calls * bytes, calls * wire};
+  const std::uint64_t in_memory = row_bytes_moved(rows, shape.hidden);
+  if (shape.shared_memory) return {calls, calls * in_memory, calls * in_memory};
+  const auto values = static_cast<std::int64_t>(in_memory / sizeof(float));
+  const std::uint64_t wire = SumRoute::wire_bytes(values, index, shape.layout.degrees().tp, shape.sum_bytes);
+  return {calls, calls * static_cast<std::uint64_t>(values * shape.sum_bytes), calls * wire};
 }
 
 Traffic sampling(const TrafficShape& shape, const StepRows& rows, const Coordinate& at) {
@@ -55,12 +54,12 @@ std::int64_t SumRoute::chunk_begin(std::int64_t values, std::int64_t index, std:
   return std::min(lines * index / ranks * kRowValues, values);
 }
 
-std::uint64_t SumRoute::wire_bytes(std::int64_t values, std::int64_t index, std::int64_t ranks) {
-  const auto bytes = static_cast<std::int64_t>(sizeof(float));
-  if (values * bytes <= kDirectBytes) return static_cast<std::uint64_t>((ranks - 1) * values * bytes);
+std::uint64_t SumRoute::wire_bytes(std::int64_t values, std::int64_t index, std::int64_t ranks,
+                                   std::int64_t width) {
+  if (values * width <= kDirectBytes) return static_cast<std::uint64_t>((ranks - 1) * values * width);
   const std::int64_t own = chunk_begin(values, index + 1, ranks) - chunk_begin(values, index, ranks);
   // The others' shares out, then the own share's sums to each.
-  return static_cast<std::uint64_t>((values - own + (ranks - 1) * own) * bytes);
+  return static_cast<std::uint64_t>((values - own + (ranks - 1) * own) * width);
 }
 
 StepRows StepRows::of(const SubBatch& batch) {

@@ -8,8 +8,8 @@
 //
 // Per step of N tokens, R of whose logits are wanted, with hidden size d, L layers, T x P ranks:
 //
-//   tp      each rank, each layer of its stage: 2 sums of N rows of d values; R rows in the model's last
-//           layer, whose other rows nobody reads (no sum where R is 0)
+//   tp      each rank, each layer of its stage: 2 sums of N rows of d values, of 4 bytes or, as messages in
+//           bf16, 2; R rows in the model's last layer, whose other rows nobody reads (no sum where R is 0)
 //   pp      each rank but the last stage's: N rows of d values in f32
 //   sample  each rank of the last stage but its first: the best of its part of the vocabulary, an id and a
 //           value, 8 bytes, for each row that a token is chosen for; the first: the chosen ids to every other
@@ -68,6 +68,8 @@ struct TrafficShape {
   std::vector<std::int64_t> vocabulary_ends;
   // Whether ranks that sum together share memory. Else their sums are messages.
   bool shared_memory = true;
+  // Bytes of a value of these messages: 4, or 2 where they go as bf16.
+  std::int64_t sum_bytes = 4;
 };
 
 // Rows of one (cp, dp) coordinate's sub-batch.
@@ -99,8 +101,9 @@ struct SumRoute {
 
   // Where the values that each rank adds up for all begin; sizes differ by at most one line of 16.
   static std::int64_t chunk_begin(std::int64_t values, std::int64_t index, std::int64_t ranks);
-  // Bytes that rank `index` sends where each rank brings one part.
-  static std::uint64_t wire_bytes(std::int64_t values, std::int64_t index, std::int64_t ranks);
+  // Bytes that rank `index` sends where each rank brings one part, of values that take `width` each.
+  static std::uint64_t wire_bytes(std::int64_t values, std::int64_t index, std::int64_t ranks,
+                                  std::int64_t width = 4);
 };
 
 }  // namespace shoal

@@ -15,7 +15,7 @@ constexpr auto kAssign = [](auto& io, auto& assign) {
   fields(io, assign.model, assign.kv_dtype, assign.activations, assign.weights, assign.packed_cache,
          assign.strict);
   fields(io, assign.threads, assign.max_slots, assign.spin, assign.stage_layers);
-  fields(io, assign.tp_split, assign.balance);
+  fields(io, assign.tp_split, assign.balance, assign.sums);
   fields(io, assign.network, assign.listen);
 };
 

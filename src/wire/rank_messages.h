@@ -64,6 +64,7 @@ struct Assign {
   std::vector<std::int32_t> stage_layers;  // of each stage; empty: by balance
   std::vector<std::int32_t> tp_split;      // shares of the tensor ranks; empty: even
   std::string balance;                     // "prefill", "decode", "mix"
+  std::string sums;                        // what sums travel as: "f32", "bf16"
   bool network = false;                    // ranks may be on other hosts: the carrier listens for them
   std::string listen;                      // on which address; empty: the one that the head was reached from
 };

@@ -31,6 +31,7 @@ struct RigOptions {
   int pauses = 0;  // these tests run on machines with fewer cores than ranks
   std::chrono::milliseconds timeout{60'000};
   std::vector<std::int32_t> hosts{};  // of each rank; empty: one
+  DType wire = DType::kF32;
 };
 
 inline Group whole_group(std::int32_t ranks, std::int32_t index) {
@@ -50,6 +51,7 @@ class CarrierRig {
     Collectives::Options options;
     options.timeout = options_.timeout;
     options.hosts = options_.hosts;
+    options.wire = options_.wire;
     return Collectives(carrier(rank), whole_group(options_.ranks, rank), ledger(rank), options);
   }
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/fake_carrier.h"
 #include "comm/shm_carrier.h"
 #include "engine/engine_rig.h"
 #include "engine/rank.h"
@@ -42,10 +43,18 @@ TrafficSteps::Options steps_of(const model::Model& model) {
   return options;
 }
 
-void run_rank(const Cut& cut, std::int32_t index, comm::Carrier& carrier, Counted& counted) {
+// What sums go by.
+struct Way {
+  bool shared_memory = true;
+  DType wire = DType::kF32;
+};
+
+void run_rank(const Cut& cut, const Way& way, std::int32_t index, comm::Carrier& carrier, Counted& counted) {
   const Layout layout = *Layout::make(cut.degrees);
   ThreadPool pool({.threads = 1, .spin = std::chrono::microseconds(0), .pin = false});
-  parallel::Peers peers(layout, index, carrier, counted.ledger);
+  comm::Collectives::Options collectives;
+  collectives.wire = way.wire;
+  parallel::Peers peers(layout, index, carrier, counted.ledger, collectives);
   model::LoadOptions load;
   load.layout = layout;
   load.rank = index;
@@ -73,6 +82,8 @@ void run_rank(const Cut& cut, std::int32_t index, comm::Carrier& carrier, Counte
   shape.layout = layout;
   shape.hidden = (*model)->description().hidden;
   shape.stage_layers = (*model)->stage_layers();
+  shape.shared_memory = way.shared_memory;
+  shape.sum_bytes = way.wire == DType::kBF16 ? 2 : 4;
   if (cut.degrees.tp > 1) shape.vocabulary_ends = (*model)->vocabulary_ends();
   auto plans = steps.prefill();
   for (StepPlan& plan : steps.decode()) plans.push_back(std::move(plan));
@@ -106,18 +117,18 @@ void expect_equal(const Traffic& expected, const comm::Charge& counted, const ch
   EXPECT_EQ(counted.wire[0], expected.wire);
 }
 
-TEST(RankTraffic, LedgersCountWhatTheFormulasSay) {
-  if (!std::filesystem::exists(stories())) GTEST_SKIP() << "no models in shared/";
+void expect_formulas(const Way& way) {
   for (const Cut& cut : {Cut{{.tp = 2}}, Cut{{.tp = 2}, {}, {3, 1}}, Cut{{.tp = 3}}, Cut{{.pp = 2}},
                          Cut{{.pp = 3}, {1, 3, 1}}, Cut{{.tp = 2, .pp = 2}}}) {
     const Layout layout = *Layout::make(cut.degrees);
     SCOPED_TRACE(layout.to_string());
-    const auto carriers = shared_carriers(layout);
+    const auto carriers =
+        way.shared_memory ? shared_carriers(layout) : comm::FakeNetwork::carriers(layout.ranks());
     std::vector<Counted> counted(static_cast<std::size_t>(layout.ranks()));
     std::vector<std::thread> threads;
     for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
       const auto at = static_cast<std::size_t>(rank);
-      threads.emplace_back([&, rank, at] { run_rank(cut, rank, *carriers[at], counted[at]); });
+      threads.emplace_back([&, rank, at] { run_rank(cut, way, rank, *carriers[at], counted[at]); });
     }
     for (std::thread& thread : threads) thread.join();
     bool samples = false;
@@ -135,6 +146,15 @@ TEST(RankTraffic, LedgersCountWhatTheFormulasSay) {
       EXPECT_EQ(one.sampled, (std::vector<std::size_t>{0, 0, 1, 0, 0, 1, 0, 0, 1, 3, 3, 3, 3, 3}));
     }
     EXPECT_TRUE(samples);
+  }
+}
+
+TEST(RankTraffic, LedgersCountWhatTheFormulasSay) {
+  if (!std::filesystem::exists(stories())) GTEST_SKIP() << "no models in shared/";
+  for (const Way& way : {Way{}, Way{false}, Way{false, DType::kBF16}}) {
+    SCOPED_TRACE(testing::Message() << (way.shared_memory ? "memory" : "messages") << " "
+                                    << dtype_name(way.wire));
+    expect_formulas(way);
   }
 }
 

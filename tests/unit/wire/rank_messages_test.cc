@@ -95,15 +95,15 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(join_back->rank, 2);
   EXPECT_EQ(join_back->pid, 77);
 
-  const Assign assign{3,         {.tp = 2, .pp = 2},
-                      Epoch(9),  "m.gguf",
-                      "bf16",    "auto",
-                      "q8_0",    "/c",
-                      true,      4,
-                      128,       true,
-                      {10, 6},   {3, 1},
-                      "decode",  true,
-                      "10.0.0.1"};
+  const Assign assign{3,        {.tp = 2, .pp = 2},
+                      Epoch(9), "m.gguf",
+                      "bf16",   "auto",
+                      "q8_0",   "/c",
+                      true,     4,
+                      128,      true,
+                      {10, 6},  {3, 1},
+                      "decode", "bf16",
+                      true,     "10.0.0.1"};
   const auto assign_back = decode_assign(encode(assign));
   ASSERT_TRUE(assign_back.ok());
   EXPECT_EQ(assign_back->degrees.pp, 2);
@@ -116,6 +116,7 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(assign_back->stage_layers, (std::vector<std::int32_t>{10, 6}));
   EXPECT_EQ(assign_back->tp_split, (std::vector<std::int32_t>{3, 1}));
   EXPECT_EQ(assign_back->balance, "decode");
+  EXPECT_EQ(assign_back->sums, "bf16");
 
   const auto loaded = decode_loaded(
       encode(Loaded{Epoch(3), "f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 7, 2, "10.0.0.1:7"}));
