@@ -16,8 +16,9 @@ namespace shoal::comm {
 // 16 MiB between two ranks over loopback took 14 ms by pieces of 64 KiB, 8 by 256 KiB to 4 MiB.
 inline constexpr std::int64_t kPieceBytes = 256 * 1024;
 
-// Of the values that two ranks exchange at once. Once added up a piece is not needed again.
-inline constexpr std::int64_t kPairBytes = 1024 * 1024;
+// Of the values that two ranks exchange at once, to be added up while they are in L2. Over loopback 1 MiB took
+// 240 us by pieces of 128 KiB, 230 by 256, 210 by 1,024; 16 MiB 4.2, 3.9 and 4.1 ms.
+inline constexpr std::int64_t kPairBytes = 512 * 1024;
 
 inline std::span<const std::byte> bytes_of(const float* values, std::int64_t n) {
   return std::as_bytes(std::span(values, static_cast<std::size_t>(n)));
