@@ -55,7 +55,8 @@ def measure(args, flags):
     report = run_json([args.binary, "bench", "engine", args.model, "--served", "--repeat", 1, "--json", *flags])
     run = report["runs"][0]
     return {"prefill": run["prefill_tokens_per_s"], "decode": run["decode_tokens_per_s"],
-            "stage_busy": {"prefill": run["prefill_stage_busy"], "decode": run["decode_stage_busy"]}}
+            "stage_busy": {"prefill": run["prefill_stage_busy"], "decode": run["decode_stage_busy"]},
+            "tp_exposed_ms": {"prefill": run["prefill_tp_exposed_ms"], "decode": run["decode_tp_exposed_ms"]}}
 
 
 def scale_of(name, figure, before, after, prefill_ceiling):
@@ -113,8 +114,9 @@ def main():
         median[name] = {figure: spread([run["efficiency"][figure] for run in each]) for figure in CASES[name]["figures"]}
         for figure, efficiency in median[name].items():
             busy = [statistics.median(shares) for shares in zip(*(run["two"]["stage_busy"][figure] for run in each))]
+            exposed = statistics.median(run["two"]["tp_exposed_ms"][figure] for run in each)
             print(f"{name:10} {figure:8} {efficiency['median']:.3f} of ideal [{efficiency['min']:.3f} .. {efficiency['max']:.3f}], stages busy "
-                  + ", ".join(f"{100 * share:.0f} %" for share in busy))
+                  + ", ".join(f"{100 * share:.0f} %" for share in busy) + f", {exposed:.2f} ms a step waited for sums")
     if args.json:
         Path(args.json).write_text(json.dumps({
             "bench": "ranks", "machine": machine, "ceilings": next(iter(runs.values()))[0]["ceilings"],

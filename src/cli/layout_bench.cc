@@ -73,6 +73,7 @@ class Gathered {
 struct Phase {
   double tokens_per_s = 0;
   std::vector<double> stage_busy;  // part of the phase's time in which each stage computed
+  double tp_exposed_ms = 0;        // a step, that the first rank waited for sums of its tensor group
 };
 
 struct Run {
@@ -127,24 +128,24 @@ class LayoutRuns {
 
   Status measure_prefill(Phase& phase) {
     Gathered gathered;
-    const std::vector<double> before = settled().stage_seconds;
+    const Before before = so_far();
     const TimePoint begin = now();
     SHOAL_TRY(submit_all(1, gathered));
     const double seconds = seconds_between(begin, gathered.last_first());
     phase.tokens_per_s = static_cast<double>(bench_.batch) * bench_.prompt / seconds;
-    phase.stage_busy = busy(before, seconds);
+    add_since(before, seconds, phase);
     return {};
   }
 
   // From the moment when all sequences decode; the little before it counts into the stages' share alone.
   Status measure_decode(Phase& phase) {
     Gathered gathered;
-    const std::vector<double> before = settled().stage_seconds;
+    const Before before = so_far();
     const TimePoint begin = now();
     SHOAL_TRY(submit_all(bench_.generate + 1, gathered));
     phase.tokens_per_s = static_cast<double>(gathered.tokens_after_first()) /
                          seconds_between(gathered.last_first(), gathered.end());
-    phase.stage_busy = busy(before, seconds_between(begin, gathered.end()));
+    add_since(before, seconds_between(begin, gathered.end()), phase);
     return {};
   }
 
@@ -158,11 +159,27 @@ class LayoutRuns {
     }
   }
 
-  std::vector<double> busy(const std::vector<double>& before, double seconds) const {
-    std::vector<double> shares = settled().stage_seconds;
-    for (std::size_t stage = 0; stage < shares.size(); ++stage)
-      shares[stage] = (shares[stage] - before[stage]) / seconds;
-    return shares;
+  struct Before {
+    std::uint64_t steps = 0;
+    std::vector<double> stage_seconds;
+    double tp_exposed = 0;
+  };
+  // The head's own ledger, which is read as it stands: others tell theirs with their beats.
+  Before so_far() const {
+    const engine::EngineStats stats = settled();
+    const engine::WorkerReport worker = engine_.worker();
+    Before before{stats.steps, stats.stage_seconds, 0};
+    if (!worker.ranks.empty())
+      before.tp_exposed = worker.ranks.front().traffic[static_cast<std::size_t>(comm::Purpose::kTp)].exposed;
+    return before;
+  }
+  void add_since(const Before& before, double seconds, Phase& phase) const {
+    const Before after = so_far();
+    phase.stage_busy = after.stage_seconds;
+    for (std::size_t stage = 0; stage < phase.stage_busy.size(); ++stage)
+      phase.stage_busy[stage] = (phase.stage_busy[stage] - before.stage_seconds[stage]) / seconds;
+    const auto steps = static_cast<double>(std::max<std::uint64_t>(after.steps - before.steps, 1));
+    phase.tp_exposed_ms = (after.tp_exposed - before.tp_exposed) * 1e3 / steps;
   }
 
   engine::Engine& engine_;
@@ -208,7 +225,9 @@ void print_json(const LayoutBench& bench, const Report& report) {
     runs.push_back({{"prefill_tokens_per_s", run.prefill.tokens_per_s},
                     {"decode_tokens_per_s", run.decode.tokens_per_s},
                     {"prefill_stage_busy", run.prefill.stage_busy},
-                    {"decode_stage_busy", run.decode.stage_busy}});
+                    {"decode_stage_busy", run.decode.stage_busy},
+                    {"prefill_tp_exposed_ms", run.prefill.tp_exposed_ms},
+                    {"decode_tp_exposed_ms", run.decode.tp_exposed_ms}});
   const ordered_json json{{"bench", "engine"},
                           {"machine", machine_facts()},
                           {"ceilings", to_json(report.before, report.after)},
@@ -249,11 +268,13 @@ void print_text(const LayoutBench& bench, const Report& report) {
   fmt::print("tp {} x pp {} x cp {}, {} threads a rank, {} sequences\n", bench.layout.degrees.tp,
              bench.layout.degrees.pp, bench.layout.degrees.cp, report.threads, bench.batch);
   const Run& last = report.runs.back();
-  for (const auto& [name, phase, busy] : {std::tuple{"prefill", &Run::prefill, &last.prefill.stage_busy},
-                                          {"decode", &Run::decode, &last.decode.stage_busy}}) {
+  for (const auto& [name, phase] : {std::pair{"prefill", &Run::prefill}, {"decode", &Run::decode}}) {
     const Spread figures = spread(report.runs, phase);
-    fmt::print("{:8} {:8.2f} tokens/s [{:.2f} .. {:.2f}], stages busy {} %\n", name, figures.median,
-               figures.least, figures.most, percents(*busy));
+    fmt::print("{:8} {:8.2f} tokens/s [{:.2f} .. {:.2f}], stages busy {} %", name, figures.median,
+               figures.least, figures.most, percents((last.*phase).stage_busy));
+    if (bench.layout.degrees.tp > 1)
+      fmt::print(", {:.2f} ms a step waited for sums", (last.*phase).tp_exposed_ms);
+    fmt::print("\n");
   }
 }
 
