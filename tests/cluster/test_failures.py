@@ -14,6 +14,7 @@ from server import Server
 
 ROUNDS = int(os.environ.get("SHOAL_FAULT_ROUNDS", "5"))
 NOTICED = 5.0  # seconds
+PATIENCE = 90  # of a client: requests wait for a lost rank's like for at most 60 s
 LAYOUTS = [(("--tp", 3), [0, 1, 2]), (("--pp", 3), [0, 1, 2]), (("--tp", 2, "--pp", 2), [0, 0, 1, 2])]
 
 
@@ -38,7 +39,7 @@ class Load:
         while not self.ending.is_set():
             try:
                 status, body = self.server.post("/v1/completions", {
-                    "model": "small", "prompt": "The dog and the cat", "max_tokens": 60, "ignore_eos": True}, timeout=20)
+                    "model": "small", "prompt": "The dog and the cat", "max_tokens": 60, "ignore_eos": True}, timeout=PATIENCE)
             except OSError as error:  # the head is gone, or being cut off
                 self.broken.append(str(error))
                 self.ending.wait(0.2)
@@ -54,7 +55,7 @@ class Load:
     def end(self):
         self.ending.set()
         for thread in self.threads:
-            thread.join(30)
+            thread.join(PATIENCE)
             assert not thread.is_alive(), "a request hangs"
 
 
