@@ -59,7 +59,7 @@ struct EngineOptions {
   std::vector<std::int32_t> tp_split;  // shares of the tensor ranks; empty: even
   ContextPartition cp_partition = ContextPartition::kZigzag;
   std::int32_t cp_force = 0;  // coordinates that compute every prompt; 0: as many as pay for it
-  DType sums = DType::kF32;            // what sums between hosts travel as: f32 or bf16
+  DType sums = DType::kF32;   // what sums between hosts travel as: f32 or bf16
   std::shared_ptr<RankLauncher> launcher;
   RankJoining joining;
   // Harm done on purpose to the ranks, for tests; null: none. All ranks have one, or none has.
@@ -69,8 +69,8 @@ struct EngineOptions {
   LogitsObserver logits_observer;
 };
 
-// The worker's ranks. Where one is lost every request ends with its sentence, new ones are refused with
-// kUnavailable, and the next epoch begins.
+// The worker's ranks. Where one is lost requests wait for the next epoch, which computes them again, or end
+// with its sentence (GenerateRequest::outlives_ranks); new ones are refused with kUnavailable meanwhile.
 struct WorkerReport {
   Epoch epoch{1};
   std::string lost;               // why nothing is served just now; empty: all is well
