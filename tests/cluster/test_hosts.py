@@ -57,6 +57,28 @@ def test_long_prompts_of_another_shape(network, tiny_model):
                 assert network.sent(host) - before[host] >= 0.95 * claimed, (host, claimed)
 
 
+def test_sums_travel_in_half_the_bytes(network, small_model):
+    """--wire bf16: half of what f32 moves, and nearly its answer."""
+    asked = {"model": "small", "prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "ignore_eos": True, "logprobs": 1}
+    moved, scored = {}, {}
+    for wire in ("f32", "bf16"):
+        with Cluster(network, small_model, [0, 1, 2], "--tp", 3, "--wire", wire) as cluster:
+            status, body = cluster.server.post("/v1/completions", asked)
+            assert status == 200, body
+            cluster.network_bytes()
+            ranks = cluster.server.worker()["ranks"]
+            moved[wire] = [(rank["traffic"]["tp"]["payload_bytes"], rank["traffic"]["tp"]["network_bytes"]) for rank in ranks]
+            scored[wire] = body["choices"][0]["logprobs"]["token_logprobs"]
+            assert "layout.wire" not in cluster.logs()
+    assert all(f32[0] == 2 * bf16[0] > 0 and f32[1] == 2 * bf16[1] for f32, bf16 in zip(moved["f32"], moved["bf16"])), moved
+    assert scored["bf16"][0] == pytest.approx(scored["f32"][0], abs=0.05)
+
+
+def test_what_would_not_travel_gets_a_warning(small_model):
+    with Server(small_model, "--served-model-name", "small", "--threads", 1, "--tp", 2, "--wire", "bf16") as server:
+        assert "no ranks that sum together are on different hosts" in server.output()
+
+
 @pytest.mark.parametrize("flags, code, sentence", [
     (("--listen-ranks", "127.0.0.1:7000"), 2, "--token-file"),
     (("--listen-ranks", "nowhere", "--token-file", "TOKEN"), 1, "'nowhere' is not an address HOST:PORT"),
@@ -64,6 +86,7 @@ def test_long_prompts_of_another_shape(network, tiny_model):
     (("--listen-ranks", "127.0.0.1:7000", "--token-file", "missing"), 1, "missing"),
     (("--local-ranks", "1"), 1, "--local-ranks 1: the other 1 ranks need --listen-ranks to join at"),
     (("--local-ranks", "3"), 1, "--local-ranks 3: the layout tp2 pp1 cp1 dp1 ep1 has 2 ranks, this one included"),
+    (("--wire", "bf16", "--deterministic"), 1, "--wire bf16 rounds what ranks add up, and then the layout shows"),
 ])
 def test_flags_that_do_not_fit_are_one_sentence(small_model, tmp_path, flags, code, sentence):
     token = tmp_path / "token"

@@ -96,6 +96,25 @@ TEST_F(SchedulerLoss, TheThirdLossEndsWhatRanButNotWhatWaited) {
   rig.expect_all_free_after_flush();
 }
 
+// Between the loss and the next epoch, and while the last plans are still unanswered.
+TEST_F(SchedulerLoss, WhoIsCancelledMeanwhileEndsAtOnce) {
+  SchedulerRig rig({});
+  const GenerateRequest request = request_of(40, 1, 30);
+  const auto early = rig.submit(request), late = rig.submit(request_of(40, 2, 30)),
+             stays = rig.submit(request);
+  for (int i = 0; i < 8; ++i) rig.step();
+  rig.scheduler->lose_ranks({ErrorCode::kUnavailable, "rank 1: gone"}, rig.time);
+  EXPECT_TRUE(rig.scheduler->cancel(RequestId(early), rig.time));
+  EXPECT_EQ(rig.received[early].finish.at(0), FinishReason::kCancelled);
+  rig.lose_ranks("rank 1: gone");  // the plans in flight; a second word of the same loss
+  EXPECT_TRUE(rig.scheduler->cancel(RequestId(late), rig.time));
+  EXPECT_EQ(rig.received[late].finish.at(0), FinishReason::kCancelled);
+  rig.run();
+  EXPECT_EQ(rig.received[stays].ids.at(0), expected(rig, request));
+  EXPECT_EQ(rig.received[early].lasts + rig.received[late].lasts, 2);
+  rig.expect_all_free_after_flush();
+}
+
 TEST_F(SchedulerLoss, OldestFirstAfterwards) {
   SchedulerRig rig({.max_sequences = 3});
   std::vector<std::uint64_t> ids;
