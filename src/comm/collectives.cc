@@ -180,7 +180,7 @@ Status Collectives::sum_directly(const Parts& parts, std::span<float> out, WireB
     if (peer == group_.index) {
       mine = at;
       for (std::int64_t p = 0; p < count; ++p)
-        std::memcpy(at + p * n, parts.mine[static_cast<std::size_t>(p)], out.size_bytes());
+        std::copy_n(parts.mine[static_cast<std::size_t>(p)], n, at + p * n);
     } else {
       incoming_.push_back({rank_at(peer), writable_bytes_of(at, count * n)});
     }

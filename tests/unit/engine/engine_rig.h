@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
@@ -49,8 +50,8 @@ class Client {
     };
   }
   // False where the last event did not come in time.
-  bool wait() {
-    return wait_for([](const Client& c) { return c.ended_; });
+  bool wait(std::chrono::seconds patience = std::chrono::seconds(120)) {
+    return wait_for([](const Client& c) { return c.ended_; }, patience);
   }
   bool wait_for_events(int n) {
     return wait_for([n](const Client& c) { return c.ended_ || c.events_ >= n; });
@@ -73,9 +74,9 @@ class Client {
 
  private:
   template <typename F>
-  bool wait_for(F&& f) {
+  bool wait_for(F&& f, std::chrono::seconds patience = std::chrono::seconds(120)) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(120), [&] { return f(*this); });
+    return changed_.wait_for(lock, patience, [&] { return f(*this); });
   }
 
   std::mutex mutex_;

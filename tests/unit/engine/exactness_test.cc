@@ -28,6 +28,8 @@ constexpr float kOfRounding = 1.5F;
 
 constexpr std::int32_t kSampledPrompt = 150;
 constexpr std::int32_t kOutputs = 3;
+// For 25,000 tokens over eight ranks on one core.
+constexpr std::chrono::minutes kPatience{30};
 // No multiple of a page or a kernel's tile.
 constexpr std::int32_t kChunk = 217;
 
@@ -121,12 +123,12 @@ class Worker {
       seeds.push_back(requests[i].sampling.seed);
       EXPECT_TRUE(engine_->submit(std::move(requests[i]), clients[i].sink()).ok());
       if (!together) {
-        EXPECT_TRUE(clients[i].wait());
+        EXPECT_TRUE(clients[i].wait(kPatience));
       }
     }
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < clients.size(); ++i) {
-      EXPECT_TRUE(clients[i].wait());
+      EXPECT_TRUE(clients[i].wait(kPatience));
       EXPECT_TRUE(clients[i].error.ok()) << clients[i].error.message();
       Answer answer{clients[i].ids(), record_.rows(seeds[i]), {}, clients[i].usage};
       for (const PromptLogprobs& each : clients[i].prompt_logprobs)
