@@ -33,6 +33,7 @@ struct BenchFlags {
   LayoutFlags layout;
   bool served = false;
   std::int32_t chunk = 0;
+  std::string ranks_only;  // a flag given that only ranks, or --served, take
   std::int32_t prompt = 512;
   std::int32_t generate = 64;
   std::int32_t batch = 1;
@@ -203,6 +204,13 @@ int run_bench(const BenchFlags& flags) {
     return run_layout_bench({flags.model, flags.layout, flags.prompt, flags.generate, flags.batch,
                              flags.chunk, flags.repeat, flags.json});
   }
+  if (!flags.ranks_only.empty())
+    return complain(
+        "bench engine",
+        {ErrorCode::kInvalidArgument,
+         fmt::format("{}: without --tp, --pp, --cp or --served there is nothing that it says how to cut",
+                     flags.ranks_only)},
+        2);
   auto open = OpenModel::open(flags.model);
   if (!open) return complain("bench engine", open.error());
   EngineBench bench(**open, flags);
@@ -260,7 +268,13 @@ void add_bench_engine(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->callback([flags, &exit_code] { exit_code = run_bench(*flags); });
+  command->callback([flags, command, &exit_code] {
+    for (const char* name :
+         {"--tp-split", "--layers", "--balance", "--wire", "--cp-partition", "--cp-force", "--chunk"}) {
+      if (command->count(name) > 0) flags->ranks_only = name;
+    }
+    exit_code = run_bench(*flags);
+  });
 }
 
 }  // namespace shoal::cli

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "cli/error_output.h"
 #include "core/clock.h"
 #include "wire/api_error.h"
 #include "wire/json.h"
@@ -149,15 +150,15 @@ class Progress {
  public:
   Progress(bool wanted, std::size_t total) : shown_(wanted && ::isatty(STDERR_FILENO) == 1), total_(total) {}
   ~Progress() {
-    if (shown_) fmt::print(stderr, "\r\x1b[K");
+    if (shown_) print_error("\r\x1b[K");
   }
 
   void show(std::size_t sent, int done, int failed, std::int64_t tokens, double seconds) {
     if (!shown_ || seconds < next_) return;
     next_ = seconds + 0.5;
-    fmt::print(stderr, "\r\x1b[K{:5.1f} s  sent {}/{}  running {}  failed {}  {:.1f} tokens/s", seconds, sent,
-               total_, sent - static_cast<std::size_t>(done), failed,
-               static_cast<double>(tokens) / std::max(seconds, 0.1));
+    print_error("\r\x1b[K{:5.1f} s  sent {}/{}  running {}  failed {}  {:.1f} tokens/s", seconds, sent,
+                total_, sent - static_cast<std::size_t>(done), failed,
+                static_cast<double>(tokens) / std::max(seconds, 0.1));
     std::fflush(stderr);
   }
 

@@ -10,6 +10,8 @@
 #include <istream>
 #include <utility>
 
+#include "cli/error_output.h"
+
 namespace shoal::cli {
 namespace {
 
@@ -54,7 +56,7 @@ ChatDialogue::Next ChatDialogue::fail(std::string_view why) {
   if (terminal_) {
     terminal_->say(fmt::format("! {}\n", printable(why)));
   } else {
-    fmt::print(stderr, "shoal chat: {}\n", printable(why));
+    print_error("shoal chat: {}\n", printable(why));
   }
   return Next::kFailed;
 }
@@ -64,7 +66,7 @@ void ChatDialogue::note(std::string_view text) {
     terminal_->say_dim(printable(text));
     terminal_->say("\n");
   } else {
-    fmt::print(stderr, "{}\n", printable(text));
+    print_error("{}\n", printable(text));
   }
 }
 

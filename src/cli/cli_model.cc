@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "cli/error_output.h"
+#include "cli/flag_checks.h"
 #include "engine/engine.h"
 #include "kernels/isa.h"
 
@@ -36,7 +38,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       .add_option("--packed-cache", flags.packed_cache,
                   "Folder that keeps weights as packed for the kernels: later starts, and ranks of this host "
                   "with the same part of the model, map them from there instead of packing")
-      ->check([](const std::string& name) { return name.empty() ? "names no folder" : ""; }, "DIR");
+      ->check(not_empty("names no folder", "DIR"));
   command.add_option("--threads", flags.threads, "Compute threads (default: the cores this process may use)")
       ->check(CLI::Range(1, 1024));
   command.add_flag("--deterministic", flags.deterministic,
@@ -85,8 +87,12 @@ LogLevel log_level_of(const std::string& name) {
   return name == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
+int complain(const char* command, const Status& status) {
+  return complain(command, status, status.field().starts_with("--") ? 2 : 1);
+}
+
 int complain(const char* command, const Status& status, int exit_code) {
-  fmt::print(stderr, "shoal {}: {}\n", command, status.message());
+  print_error("shoal {}: {}\n", command, status.message());
   return exit_code;
 }
 
@@ -94,7 +100,7 @@ ProgressLine::ProgressLine(std::string what)
     : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
-  if (percent_ >= 0) fmt::print(stderr, "\n");
+  if (percent_ >= 0) print_error("\n");
 }
 
 void ProgressLine::show(std::uint64_t done, std::uint64_t total) {
@@ -102,7 +108,7 @@ void ProgressLine::show(std::uint64_t done, std::uint64_t total) {
   const int percent = static_cast<int>(done * 100 / total);
   if (percent == percent_) return;
   percent_ = percent;
-  fmt::print(stderr, "\r{} {:3d} %", what_, percent);
+  print_error("\r{} {:3d} %", what_, percent);
   std::fflush(stderr);
 }
 

@@ -68,8 +68,10 @@ class OpenModel {
 // "debug", "info", "warn", "error"; anything else is info.
 LogLevel log_level_of(const std::string& name);
 
-// Writes `shoal COMMAND: message` to standard error and gives back the exit code.
-int complain(const char* command, const Status& status, int exit_code = 1);
+// Writes `shoal COMMAND: message` to standard error and gives back the exit code: 2 where the status names a
+// flag as what is at fault, else 1.
+int complain(const char* command, const Status& status);
+int complain(const char* command, const Status& status, int exit_code);
 
 // A line on standard error that rewrites itself; nothing where that is no terminal.
 class ProgressLine {

@@ -6,15 +6,31 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <type_traits>
 
 #include "comm/socket.h"
 
 namespace shoal::cli {
 namespace {
+
+// Such text would be cut where it becomes a word of a command.
+bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
+
+// As TOML types it: neither true nor 1.0 is a whole number.
+template <typename Number>
+std::optional<Number> number_of(const toml::node& node) {
+  if constexpr (std::is_floating_point_v<Number>) {
+    return node.is_number() ? node.value<Number>() : std::nullopt;
+  } else {
+    return node.is_integer() ? node.value<Number>() : std::nullopt;
+  }
+}
 
 // Takes the fields of one table; what nobody took is a mistake.
 class Fields {
@@ -25,6 +41,7 @@ class Fields {
     if (const auto* node = find(key)) {
       const auto text = node->value_exact<std::string>();
       if (!text || text->empty()) return wrong(*node, key, "a string, and not an empty one");
+      if (has_nul(*text)) return wrong(*node, key, "text without a zero byte");
       value = *text;
     }
   }
@@ -36,7 +53,7 @@ class Fields {
   template <typename Number>
   void take_number(std::string_view key, Number& value, Number least, Number most) {
     if (const auto* node = find(key)) {
-      const auto number = node->value<Number>();
+      const auto number = number_of<Number>(*node);
       if (number && *number >= least && *number <= most) {
         value = *number;
       } else {
@@ -52,6 +69,9 @@ class Fields {
     for (const toml::node& each : *list) {
       const auto text = each.value_exact<std::string>();
       if (!text) return wrong(each, key, "a list of strings");
+      if (has_nul(*text)) return wrong(each, key, "text without zero bytes");
+      if (key == "start" && value.empty() && text->empty())
+        return wrong(each, key, "a command and its words");
       value.push_back(*text);
     }
   }
@@ -144,7 +164,10 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& more) 
 }  // namespace
 
 Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
+  errno = 0;
   const toml::parse_result parsed = toml::parse_file(file.string());
+  if (!parsed && errno != 0 && parsed.error().source().begin.line == 0)
+    return Status(ErrorCode::kIo, fmt::format("{} cannot be read: {}", file.string(), std::strerror(errno)));
   if (!parsed)
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("{}:{}: {}", file.string(), parsed.error().source().begin.line,
@@ -158,6 +181,7 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   fields.take_number<std::uint16_t>("port", cluster.port, 1, std::numeric_limits<std::uint16_t>::max());
   fields.take("join", cluster.join);
   fields.take("health", cluster.health);
+  fields.take("ca_file", cluster.ca_file);
   fields.take("token_file", cluster.token_file);
   fields.take("logs", cluster.logs);
   fields.take_number<std::int32_t>("tp", cluster.tp, 1, 64);
@@ -182,6 +206,7 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   const std::filesystem::path folder = std::filesystem::absolute(file, ignored).parent_path();
   for (std::filesystem::path* path : {&cluster.token_file, &cluster.logs}) *path = folder / *path;
   cluster.model = (folder / cluster.model).string();
+  if (!cluster.ca_file.empty()) cluster.ca_file = folder / cluster.ca_file;
   return cluster;
 }
 

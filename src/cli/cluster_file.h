@@ -30,8 +30,9 @@ struct ClusterFile {
   std::string model;
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;
-  std::string join;    // HOST:PORT where ranks of other hosts join
-  std::string health;  // a URL; empty: of host and port
+  std::string join;               // HOST:PORT where ranks of other hosts join
+  std::filesystem::path ca_file;  // by which health measures https; empty: what the system trusts
+  std::string health;             // a URL; empty: of host and port
   std::filesystem::path token_file;
   std::filesystem::path logs;
   std::int32_t tp = 1;

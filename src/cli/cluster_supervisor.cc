@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "wire/tls_context.h"
+
 namespace shoal::cli {
 namespace {
 
@@ -15,6 +17,8 @@ constexpr std::chrono::milliseconds kAskEvery{500};
 constexpr std::chrono::milliseconds kAnswerTime{2000};
 // For ranks, once the server is gone: they notice within 5 s.
 constexpr std::chrono::seconds kRankTime{10};
+// A start that takes longer says what it waits for.
+constexpr std::chrono::seconds kSilentStart{10};
 constexpr int kUsage = 2;
 constexpr int kNotStarted = 127;
 
@@ -26,13 +30,20 @@ std::string sentence_of(const std::string& body) {
   return parsed["error"].value("message", "it is not healthy");
 }
 
+std::string text_of(const wire::Url& url) {
+  return fmt::format("http{}://{}", url.tls ? "s" : "", url.authority());
+}
+
 std::string health_url(const ClusterFile& cluster) {
   if (!cluster.health.empty()) return cluster.health;
   std::string host = cluster.host;
   if (host == "0.0.0.0") host = "127.0.0.1";
   if (host == "::") host = "::1";
   const bool is_v6 = host.find(':') != std::string::npos;
-  return fmt::format("http://{}:{}/health", is_v6 ? "[" + host + "]" : host, cluster.port);
+  const bool tls = std::ranges::any_of(cluster.flags, [](const std::string& flag) {
+    return flag == "--tls-cert" || flag.starts_with("--tls-cert=");
+  });
+  return fmt::format("http{}://{}:{}/health", tls ? "s" : "", is_v6 ? "[" + host + "]" : host, cluster.port);
 }
 
 }  // namespace
@@ -42,8 +53,13 @@ const char* name_of(ClusterState state) {
   return kNames[static_cast<std::size_t>(state)];
 }
 
-ClusterSupervisor::ClusterSupervisor(const ClusterFile& cluster, wire::Url health, Say say)
-    : health_(std::move(health)), drain_(cluster.drain_seconds), say_(std::move(say)) {}
+ClusterSupervisor::ClusterSupervisor(const ClusterFile& cluster, wire::Url health,
+                                     std::shared_ptr<wire::TlsContext> tls, Say say)
+    : health_(std::move(health)),
+      health_is_ours_(cluster.health.empty()),
+      drain_(cluster.drain_seconds),
+      say_(std::move(say)),
+      client_(std::make_unique<wire::HttpClient>(std::move(tls))) {}
 
 Expected<ClusterSupervisor> ClusterSupervisor::make(const ClusterFile& cluster, const std::string& shoal,
                                                     Say say) {
@@ -51,7 +67,15 @@ Expected<ClusterSupervisor> ClusterSupervisor::make(const ClusterFile& cluster, 
   if (!health.ok())
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("{}: 'health': {}", cluster.file.string(), health.error().message()));
-  ClusterSupervisor supervisor(cluster, *std::move(health), std::move(say));
+  std::shared_ptr<wire::TlsContext> tls;
+  if (!cluster.ca_file.empty()) {
+    auto trusted = wire::TlsContext::for_client(cluster.ca_file);
+    if (!trusted.ok())
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("{}: 'ca_file': {}", cluster.file.string(), trusted.error().message()));
+    tls = *std::move(trusted);
+  }
+  ClusterSupervisor supervisor(cluster, *std::move(health), std::move(tls), std::move(say));
   for (ClusterProcess& process : processes_of(cluster, shoal))
     supervisor.processes_.emplace_back(std::move(process.name), cluster.logs / process.log,
                                        std::move(process.command));
@@ -74,7 +98,13 @@ void ClusterSupervisor::set_state(ClusterState state, const std::string& why) {
 
 Status ClusterSupervisor::tick() {
   SHOAL_TRY(look_at_ends());
-  for (SupervisedProcess& process : processes_) SHOAL_TRY(process.start_if_due());
+  if (state_ == ClusterState::kStarting && !begun_) SHOAL_TRY(check_port());
+  for (SupervisedProcess& process : processes_) {
+    const Status started = process.start_if_due();
+    if (started.ok()) continue;
+    if (!was_ready_) return started;
+    say_(started.message());
+  }
   if (processes_.front().running() && now() >= next_question_) {
     next_question_ = now() + kAskEvery;
     ask_health();
@@ -102,19 +132,35 @@ Status ClusterSupervisor::look_at_ends() {
   return {};
 }
 
-void ClusterSupervisor::ask_health() {
+// Before anything is started: who answers there now is somebody else, and would be taken for the server.
+Status ClusterSupervisor::check_port() {
+  begun_ = now();
+  if (!health_is_ours_ || !ask().ok()) return {};
+  return {ErrorCode::kUnavailable,
+          fmt::format("{} answers already: the port is another server's", text_of(health_))};
+}
+
+Expected<wire::HttpAnswer> ClusterSupervisor::ask() {
   wire::HttpCall call;
   call.url = health_;
   call.connect_timeout = call.idle_timeout = call.deadline = kAnswerTime;
-  const auto answer = client_->send(std::move(call), 64 * 1024);
+  return client_->send(std::move(call), 64 * 1024);
+}
+
+void ClusterSupervisor::ask_health() {
+  const auto answer = ask();
   if (answer.ok() && answer->status == 200) {
-    set_state(ClusterState::kReady, fmt::format("http{}://{}", health_.tls ? "s" : "", health_.authority()));
+    set_state(ClusterState::kReady, text_of(health_));
   } else if (was_ready_) {
     // A server that is being started again does not answer for a while.
     if (!answer.ok() && state_ == ClusterState::kDown) return;
     set_state(ClusterState::kDegraded, answer.ok()
                                            ? sentence_of(answer->body)
                                            : "the server does not answer: " + answer.error().message());
+  } else if (now() >= *begun_ + kSilentStart) {
+    set_state(ClusterState::kStarting,
+              fmt::format("{}: {}", text_of(health_),
+                          answer.ok() ? sentence_of(answer->body) : answer.error().message()));
   }
 }
 
@@ -131,7 +177,12 @@ bool ClusterSupervisor::stop(const std::function<bool()>& hurry) {
     server.wait(now() + kRankTime);
     break;
   }
-  const TimePoint deadline = now() + kRankTime;
+  // Ranks that served leave with it; those that wait for it have not heard.
+  const TimePoint leaving = now() + (was_ready_ ? kRankTime / 2 : std::chrono::seconds(0));
+  for (SupervisedProcess& rank : processes_) {
+    if (!rank.wait(leaving)) rank.signal(SIGTERM);
+  }
+  const TimePoint deadline = now() + kRankTime / 2;
   for (SupervisedProcess& rank : processes_) {
     if (rank.wait(deadline)) continue;
     rank.signal(SIGKILL);

@@ -3,13 +3,15 @@
 // Thread-safety: belongs to one thread; asking the server's health has a thread of its own inside HttpClient.
 // Ownership: owns the processes. The destructor kills what stop() has not ended.
 // Invariants: before the cluster has been ready once, a process that cannot succeed (the server ends by
-//   itself, a command is not found or refuses its flags) ends the whole; afterwards whatever ends is started
-//   again.
+//   itself, a command is not found or refuses its flags, another server has the port) ends the whole;
+//   afterwards whatever ends is started again.
 
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,19 +44,24 @@ class ClusterSupervisor {
   std::size_t size() const { return processes_.size(); }
 
  private:
-  ClusterSupervisor(const ClusterFile& cluster, wire::Url health, Say say);
+  ClusterSupervisor(const ClusterFile& cluster, wire::Url health, std::shared_ptr<wire::TlsContext> tls,
+                    Say say);
+  Status check_port();
+  Expected<wire::HttpAnswer> ask();
   Status look_at_ends();
   void ask_health();
   void set_state(ClusterState state, const std::string& why);
 
   wire::Url health_;
+  bool health_is_ours_;  // the server's own address, not one that the file names
   std::chrono::duration<double> drain_;
   Say say_;
   std::vector<SupervisedProcess> processes_;  // the server first
-  std::unique_ptr<wire::HttpClient> client_ = std::make_unique<wire::HttpClient>();
+  std::unique_ptr<wire::HttpClient> client_;
   ClusterState state_ = ClusterState::kStarting;
   std::string why_;
   bool was_ready_ = false;
+  std::optional<TimePoint> begun_;
   TimePoint next_question_{};
 };
 

@@ -197,7 +197,14 @@ Expected<std::unique_ptr<engine::Engine>> start_engine(const LayoutBench& bench)
   bench.layout.apply_to(options);
   options.build = SHOAL_VERSION;
   options.launcher = std::make_shared<ProcessLauncher>("warn");
-  return engine::Engine::start(std::move(options));
+  SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
+  if (tokens > engine->context())
+    return Status(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--prompt {} and --generate {} are more than the {} tokens that the model takes",
+                    bench.prompt, bench.generate, engine->context()),
+        "--generate");
+  return std::move(engine);
 }
 
 Expected<kernels::Ceilings> ceilings_of(int threads) {

@@ -19,6 +19,7 @@
 #include "cli/bench_tokenizer.h"
 #include "cli/bench_traffic.h"
 #include "cli/chat.h"
+#include "cli/error_output.h"
 #include "cli/gateway.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
@@ -67,12 +68,19 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "shoal " SHOAL_VERSION);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return fmt::format("{}\nRun `{} --help` for what it takes.\n", error.what(), failed->get_name());
+    // One line, the cause in it: supervisors quote the last.
+    const CLI::App* command = failed;
+    std::string words = command->get_name();
+    for (auto chosen = command->get_subcommands(); !chosen.empty(); chosen = command->get_subcommands()) {
+      command = chosen.front();
+      words += " " + command->get_name();
+    }
+    return fmt::format("{0}: {1} (`{0} --help` says what it takes)\n", words, error.what());
   });
   int exit_code = 0;
   add_subcommands(app, exit_code);
   if (argc == 1) {
-    fmt::print(stderr, "{}", app.help());
+    shoal::cli::print_error("{}", app.help());
     return kUsage;
   }
   try {
@@ -91,12 +99,12 @@ int main(int argc, char** argv) {
     // Results that did not reach their reader are no success: a full disk, a closed pipe.
     std::cout.flush();
     if (exit_code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout)) {
-      fmt::print(stderr, "shoal: the output could not be written: {}\n", std::strerror(errno));
+      shoal::cli::print_error("shoal: the output could not be written: {}\n", std::strerror(errno));
       return 1;
     }
     return exit_code;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "shoal: {}\n", error.what());
+    shoal::cli::print_error("shoal: {}\n", error.what());
     return 1;
   }
 }

@@ -1,6 +1,8 @@
 #include "cli/rank.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +15,7 @@
 
 #include "cli/cli_model.h"
 #include "cli/fault_file.h"
+#include "cli/flag_checks.h"
 #include "cli/token_file.h"
 #include "comm/shm_meeting.h"
 #include "core/log.h"
@@ -34,8 +37,6 @@ struct RankFlags {
 
 Expected<wire::ClusterToken> token_of(const RankFlags& flags) {
   if (!flags.token_file.empty()) return load_token(flags.token_file);
-  if (flags.token_fd < 0)
-    return Status(ErrorCode::kInvalidArgument, "--token-file is needed: the head's cluster token");
   std::string secret;
   char buffer[4096];
   ssize_t n = 0;
@@ -49,11 +50,22 @@ Expected<wire::ClusterToken> token_of(const RankFlags& flags) {
 Expected<comm::Endpoint> advertised(const std::string& text) {
   if (text.empty()) return comm::Endpoint{};
   const bool bare_v6 = std::ranges::count(text, ':') > 1 && text.front() != '[';
-  if (text.find(':') == std::string::npos || bare_v6) return comm::Endpoint{text, 0};
+  if (bare_v6) {
+    in6_addr address{};
+    if (::inet_pton(AF_INET6, text.c_str(), &address) == 1) return comm::Endpoint{text, 0};
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is neither HOST:PORT nor an IPv6 address", text));
+  }
+  if (text.find(':') == std::string::npos) return comm::Endpoint{text, 0};
   return comm::parse_endpoint(text);
 }
 
 int run_rank(RankFlags& flags) {
+  // A reader of the log that goes away costs lines of the log, nothing else.
+  ::signal(SIGPIPE, SIG_IGN);
+  if (flags.token_file.empty() && flags.token_fd < 0)
+    return complain("rank", {ErrorCode::kInvalidArgument, "--token-file is needed: the head's cluster token"},
+                    2);
   auto token = token_of(flags);
   if (!token.ok()) return complain("rank", token.error());
   auto head = comm::parse_endpoint(flags.head);
@@ -85,7 +97,8 @@ void add_rank(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<RankFlags>();
   CLI::App* rank = app.add_subcommand("rank", "Join a worker as one of the ranks that share its model");
   rank->add_option("--join", flags->head, "HOST:PORT of the worker's head")->required();
-  rank->add_option("--token-file", flags->token_file, "File with the cluster token");
+  rank->add_option("--token-file", flags->token_file, "File with the cluster token")
+      ->check(not_empty("names no file", "FILE"));
   rank->add_option("--rank", flags->join.rank, "Number to join as; default: the lowest that is free")
       ->check(CLI::Range(1, 65535));
   rank->add_option("--model", flags->join.model, "Where the model lies here; default: where the head has it");
@@ -96,9 +109,11 @@ void add_rank(CLI::App& app, int& exit_code) {
                    "HOST or HOST:PORT at which the other ranks reach this one; default: the address by which "
                    "it reaches the head, any free port");
   rank->add_option("--packed-cache", flags->join.packed_cache,
-                   "Folder that keeps packed weights here; default: where the head has it");
+                   "Folder that keeps packed weights here; default: where the head has it")
+      ->check(not_empty("names no folder", "DIR"));
   rank->add_option("--host-id", flags->join.host,
-                   "What tells this host from others; default: boot id and network namespace");
+                   "What tells this host from others; default: boot id and network namespace")
+      ->check(host_id_check());
   rank->add_option("--token-fd", flags->token_fd, "Descriptor to read the token from")->group("");
   rank->add_option("--log-level", flags->log_level, "debug, info, warn or error")
       ->capture_default_str()

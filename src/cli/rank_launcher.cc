@@ -83,6 +83,7 @@ Status ProcessLauncher::launch(const comm::Endpoint& head, const wire::ClusterTo
                                     "--rank",      std::to_string(rank),
                                     "--log-level", log_level_,
                                     "--token-fd",  std::to_string(kTokenDescriptor)};
+  if (!host_.empty()) words.insert(words.end(), {"--host-id", host_});
   // One that has been harmed is done with it, but its carrier stays of a kind with the others'.
   if (!fault_plan_.empty()) {
     const bool again = std::ranges::find(launched_, rank) != launched_.end();

@@ -18,9 +18,10 @@ namespace shoal::cli {
 
 class ProcessLauncher : public engine::RankLauncher {
  public:
-  // fault_plan: a file that ranks are started with, the first time; empty: none.
-  explicit ProcessLauncher(std::string log_level, std::string fault_plan = "")
-      : log_level_(std::move(log_level)), fault_plan_(std::move(fault_plan)) {}
+  // host: their identity where it is not what the system says (--host-id). fault_plan: a file that ranks are
+  // started with, the first time. Empty: none.
+  explicit ProcessLauncher(std::string log_level, std::string host = "", std::string fault_plan = "")
+      : log_level_(std::move(log_level)), host_(std::move(host)), fault_plan_(std::move(fault_plan)) {}
   ~ProcessLauncher() override;
 
   Status launch(const comm::Endpoint& head, const wire::ClusterToken& token, std::int32_t rank) override;
@@ -36,6 +37,7 @@ class ProcessLauncher : public engine::RankLauncher {
   static void end(const Process& process, TimePoint deadline);
 
   std::string log_level_;
+  std::string host_;
   std::string fault_plan_;
   std::vector<std::int32_t> launched_;  // with a fault plan
   std::vector<Process> processes_;

@@ -19,6 +19,7 @@
 #include "cli/cli_layout.h"
 #include "cli/cli_model.h"
 #include "cli/fault_file.h"
+#include "cli/flag_checks.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
@@ -124,7 +125,7 @@ Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
 // Where ranks from other hosts join, and with which token.
 Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
   engine::RankJoining joining = flags.engine.joining;
-  joining.time = std::chrono::seconds(static_cast<std::int64_t>(flags.join_seconds));
+  joining.time = std::chrono::milliseconds(static_cast<std::int64_t>(flags.join_seconds * 1000));
   if (!flags.listen_ranks.empty()) {
     auto listen = comm::parse_endpoint(flags.listen_ranks);
     if (!listen.ok())
@@ -152,7 +153,8 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   };
   flags.layout.apply_to(options);
   options.build = SHOAL_VERSION;
-  options.launcher = std::make_shared<ProcessLauncher>(flags.log_level, flags.fault_plan);
+  options.launcher =
+      std::make_shared<ProcessLauncher>(flags.log_level, flags.engine.joining.host, flags.fault_plan);
   if (!flags.fault_plan.empty()) {
     SHOAL_ASSIGN(faults, read_fault_file(flags.fault_plan,
                                          options.degrees.tp * options.degrees.pp * options.degrees.cp));
@@ -245,6 +247,8 @@ void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
                                   "HOST:PORT where ranks from other hosts join (shoal rank)");
   auto* token = serve.add_option("--token-file", flags.token_file,
                                  "File with the cluster token, which those ranks must hold too");
+  listen->check(endpoint_check());
+  token->check(not_empty("names no file", "FILE"));
   listen->needs(token);
   token->needs(listen);
   serve
@@ -256,8 +260,10 @@ void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
       ->capture_default_str()
       ->check(real_range(1.0, 86400.0));
   if (kTakesFaults) serve.add_option("--fault-plan", flags.fault_plan, "Faults to be harmed by, as JSON");
-  serve.add_option("--host-id", flags.engine.joining.host,
-                   "What tells this host from others; default: boot id and network namespace");
+  serve
+      .add_option("--host-id", flags.engine.joining.host,
+                  "What tells this host from others; default: boot id and network namespace")
+      ->check(host_id_check());
 }
 
 }  // namespace
@@ -315,10 +321,7 @@ void add_serve(CLI::App& app, int& exit_code) {
       serve->add_option("--tls-key", flags->tls_key, "PEM file of its private key, not encrypted");
   tls_cert->needs(tls_key);
   tls_key->needs(tls_cert);
-  // An unset variable in a start script must not mean plain HTTP.
-  for (CLI::Option* file : {tls_cert, tls_key}) {
-    file->check([](const std::string& name) { return name.empty() ? "names no file" : ""; }, "FILE");
-  }
+  for (CLI::Option* file : {tls_cert, tls_key}) file->check(not_empty("names no file", "FILE"));
   serve
       ->add_option("--drain-seconds", flags->drain_seconds,
                    "After SIGTERM, how long running answers may take to finish")

@@ -27,6 +27,10 @@ constexpr std::streamoff kTail = 4096;
 constexpr std::chrono::seconds kKilledTime{10};
 constexpr int kNotStarted = 127;
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
 // After fork(): only what is safe there.
 [[noreturn]] void become(char* const* arguments, int log, pid_t parent) {
   ::setpgid(0, 0);  // an interrupt typed at the terminal is for the supervisor
@@ -69,11 +73,24 @@ SupervisedProcess::~SupervisedProcess() {
 
 Status SupervisedProcess::start_if_due() {
   if (running() || now() < due_) return {};
-  const int log = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const Status started = start();
+  if (!started.ok()) due_ = now() + milliseconds_of(next_pause());
+  return started;
+}
+
+Status SupervisedProcess::start() {
+  // Not blocking: a pipe that nobody reads would keep the opener for ever.
+  const int log = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (log < 0)
     return {ErrorCode::kIo, fmt::format("{} cannot be written: {}", log_.string(), std::strerror(errno))};
   struct stat info {};
-  log_begin_ = ::fstat(log, &info) == 0 ? info.st_size : 0;
+  const bool known = ::fstat(log, &info) == 0;
+  if (known && S_ISFIFO(info.st_mode)) {
+    ::close(log);
+    return {ErrorCode::kIo, fmt::format("{} cannot be the log: it is a pipe", log_.string())};
+  }
+  ::fcntl(log, F_SETFL, O_APPEND);
+  log_begin_ = known ? info.st_size : 0;
   std::vector<char*> arguments;
   for (std::string& word : command_) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -90,18 +107,30 @@ Status SupervisedProcess::start_if_due() {
 }
 
 std::optional<SupervisedProcess::End> SupervisedProcess::ended() {
+  if (!running()) return std::nullopt;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid != pid_)
+    return std::nullopt;
+  // What a start command leaves behind when it ends (a shell, its program) would hold ports and seats.
+  ::kill(-pid_, SIGKILL);
   int status = 0;
-  if (!running() || ::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  ::waitpid(pid_, &status, 0);
   pid_ = 0;
   if (seconds_between(started_, now()) >= kNewAfter) failures_ = 0;
   End end;
-  end.pause = failures_ == 0 ? 0 : std::min(std::ldexp(0.5, std::min(failures_, 10)), kLongestPause);
-  ++failures_;
-  due_ = now() + std::chrono::milliseconds(static_cast<std::int64_t>(end.pause * 1000));
+  end.pause = next_pause();
+  due_ = now() + milliseconds_of(end.pause);
   end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   const std::string last = WIFSIGNALED(status) ? "" : last_line();
   end.sentence = fmt::format("{} {}{}{}", name_, how_it_ended(status), last.empty() ? "" : ": ", last);
   return end;
+}
+
+double SupervisedProcess::next_pause() {
+  const double pause = failures_ == 0 ? 0 : std::min(std::ldexp(0.5, std::min(failures_, 10)), kLongestPause);
+  ++failures_;
+  return pause;
 }
 
 void SupervisedProcess::signal(int number) const {

@@ -32,14 +32,15 @@ class SupervisedProcess {
   const std::string& name() const { return name_; }
   const std::filesystem::path& log() const { return log_; }
   bool running() const { return pid_ > 0; }
-  // Starts it where its pause is over.
+  // Starts it where its pause is over. What cannot be started has a pause as what has ended.
   Status start_if_due();
   struct End {
     int code = 0;  // exit code; 128 + the signal that killed it
     std::string sentence;
     double pause = 0;  // seconds until it is started again
   };
-  // Where it has ended since this was asked last.
+  // Where it has ended since this was asked last. What it started and left behind in its process group ends
+  // with it.
   std::optional<End> ended();
   // SIGKILL: to its whole process group; any other to the process alone.
   void signal(int number) const;
@@ -47,6 +48,8 @@ class SupervisedProcess {
   bool wait(TimePoint deadline);
 
  private:
+  Status start();
+  double next_pause();  // seconds
   std::string last_line() const;
 
   std::string name_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/error_output.h"
 #include "core/clock.h"
 #include "core/thread_pool.h"
 #include "formats/synth.h"
@@ -30,7 +31,7 @@ struct SynthFlags {
 };
 
 int complain(const Status& status, int exit_code) {
-  fmt::print(stderr, "shoal synth: {}\n", status.message());
+  print_error("shoal synth: {}\n", status.message());
   return exit_code;
 }
 
@@ -41,8 +42,8 @@ std::function<void(std::uint64_t, std::uint64_t)> progress_line() {
     const int percent = static_cast<int>(done * 100 / total);
     if (percent == last) return;
     last = percent;
-    fmt::print(stderr, "\r{:3d} % of {:.1f} GB{}", percent, static_cast<double>(total) / 1e9,
-               done == total ? "\n" : "");
+    print_error("\r{:3d} % of {:.1f} GB{}", percent, static_cast<double>(total) / 1e9,
+                done == total ? "\n" : "");
   };
 }
 

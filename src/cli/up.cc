@@ -20,6 +20,8 @@
 #include "cli/cli_model.h"
 #include "cli/cluster_file.h"
 #include "cli/cluster_supervisor.h"
+#include "cli/error_output.h"
+#include "cli/real_range.h"
 #include "cli/stop_signals.h"
 #include "cli/token_file.h"
 
@@ -95,14 +97,14 @@ class Report {
   }
   void progress(const ClusterSupervisor& cluster) {
     if (!terminal_ || cluster.state() != ClusterState::kStarting) return;
-    fmt::print(stderr, "\r{} of {} processes run, {:.0f} s ", cluster.running(), cluster.size(),
-               seconds_between(begin_, now()));
+    print_error("\r{} of {} processes run, {:.0f} s ", cluster.running(), cluster.size(),
+                seconds_between(begin_, now()));
     shown_ = true;
   }
 
  private:
   void clear() {
-    if (std::exchange(shown_, false)) fmt::print(stderr, "\r\x1b[K");
+    if (std::exchange(shown_, false)) print_error("\r\x1b[K");
   }
   bool terminal_ = ::isatty(STDERR_FILENO) != 0;
   bool shown_ = false;
@@ -194,7 +196,9 @@ void add_down(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<DownFlags>();
   CLI::App* down = app.add_subcommand("down", "End a cluster that `shoal up` keeps running");
   down->add_option("file", flags->file, "The cluster, as TOML")->required();
-  down->add_option("--seconds", flags->seconds, "How long it may take")->capture_default_str();
+  down->add_option("--seconds", flags->seconds, "How long it may take")
+      ->capture_default_str()
+      ->check(real_range(0.0, 86400.0));
   down->callback([flags, &exit_code] { exit_code = run_down(flags->file, flags->seconds); });
 }
 

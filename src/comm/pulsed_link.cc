@@ -41,13 +41,15 @@ void PulsedLink::read() {
   for (;;) {
     auto frame = link_->receive_unless_silent(kSilence);
     if (closing()) return;
+    const bool beat = frame.ok() && frame->type == wire::MessageType::kBeat;
+    if (beat && !frame->body.empty()) frame = Status(ErrorCode::kCorrupt, "a beat has a body");
     if (!frame.ok()) {
       // The peer is told by the closed connection, should it live.
       link_->shut_down();
       on_lost_(frame.error());
       return;
     }
-    if (frame->type != wire::MessageType::kBeat) on_frame_(*std::move(frame));
+    if (!beat) on_frame_(*std::move(frame));
   }
 }
 

@@ -122,6 +122,18 @@ std::string Socket::local_host() const {
   return host;
 }
 
+std::string Socket::peer() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  char host[NI_MAXHOST] = {};
+  char port[NI_MAXSERV] = {};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return {};
+  return fmt::format(fmt::runtime(address.ss_family == AF_INET6 ? "[{}]:{}" : "{}:{}"), host, port);
+}
+
 void Socket::shut_down() const { ::shutdown(fd_, SHUT_RDWR); }
 
 Expected<Endpoint> parse_endpoint(const std::string& text) {

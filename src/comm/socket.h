@@ -45,6 +45,8 @@ class Socket {
   Status await_writable(TimePoint deadline) const;
   // The address by which the peer was reached, as digits: where it can reach back. Empty where it has none.
   std::string local_host() const;
+  // The peer's address as digits, "HOST:PORT"; empty where it has none.
+  std::string peer() const;
   // Both directions, for good: waits on either side end.
   void shut_down() const;
 

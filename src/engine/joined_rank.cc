@@ -44,15 +44,21 @@ Status lost(const std::string& reason) {
 Expected<std::unique_ptr<comm::ControlLink>> reach(const JoinOptions& options,
                                                    const wire::ClusterToken& token) {
   const TimePoint deadline = now() + kJoinTime;
+  bool waiting = false;
   for (;;) {
     auto socket = comm::connect_to(options.head, deadline);
+    Status status = socket.status();
     if (socket.ok()) {
-      SHOAL_TRY(comm::open_as_caller(*socket, token, wire::LinkPurpose::kControl, now() + kOpeningTime));
-      return std::make_unique<comm::ControlLink>(*std::move(socket));
+      const Status opened =
+          comm::open_as_caller(*socket, token, wire::LinkPurpose::kControl, now() + kOpeningTime);
+      if (opened.ok()) return std::make_unique<comm::ControlLink>(*std::move(socket));
+      status = Status(opened.code(), fmt::format("{}: {}", comm::to_string(options.head), opened.message()));
     }
-    if (!options.await_head || now() + kRetryTime >= deadline ||
-        socket.error().code() == ErrorCode::kInvalidArgument)
-      return socket.error();
+    // A head that hangs up has as many callers as it lets in at a time, or is about to end.
+    if (!options.await_head || now() + kRetryTime >= deadline || status.code() != ErrorCode::kUnavailable)
+      return status;
+    if (!waiting) log(LogLevel::kInfo, "rank.awaits_head", "reason=\"{}\"", status.message());
+    waiting = true;
     std::this_thread::sleep_for(kRetryTime);
   }
 }
@@ -236,9 +242,7 @@ class JoinedRank {
       const int now_at = static_cast<int>(fraction * 1000);
       if (now_at == thousandths) return;
       thousandths = now_at;
-      wire::ByteWriter body;
-      body.put(static_cast<std::uint32_t>(now_at));
-      (void)link_.send(MessageType::kProgress, body.take());
+      (void)link_.send(MessageType::kProgress, wire::encode_progress(static_cast<std::uint32_t>(now_at)));
     };
     inbox_.set_loading(true);
     const Status status = parts_.load_weights(settings_);

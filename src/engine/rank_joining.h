@@ -24,8 +24,8 @@ struct RankJoining {
   // Ranks of this host, the head included: the launcher starts them, and again where one is lost. Others are
   // awaited. 0: all.
   std::int32_t local_ranks = 0;
-  std::chrono::seconds time{60};  // until all have joined, at the start
-  std::string host;               // of the head; empty: comm::host_identity()
+  std::chrono::milliseconds time{60'000};  // until all have joined, at the start
+  std::string host;                        // of the head; empty: comm::host_identity()
 
   bool from_elsewhere() const { return !listen.host.empty(); }
 };

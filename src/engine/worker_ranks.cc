@@ -127,7 +127,7 @@ void WorkerRanks::take_frame(std::int32_t rank, comm::ControlFrame frame) {
 
 Status WorkerRanks::frame_taken(std::int32_t rank, const comm::ControlFrame& frame) {
   const auto index = static_cast<std::size_t>(rank);
-  if (frame.type == MessageType::kProgress) return {};
+  if (frame.type == MessageType::kProgress) return wire::decode_progress(frame.body).status();
   if (frame.type == MessageType::kResult) {
     {
       // Before it is ready again a rank may still answer plans of the last epoch.

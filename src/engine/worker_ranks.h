@@ -109,7 +109,7 @@ class WorkerRanks {
   WorkerRanks(Options options, comm::Listener listener, std::shared_ptr<const wire::ClusterToken> token);
   void take_down_lost();
   void accept();
-  void admit(comm::Socket socket);
+  Status admit(comm::Socket socket);
   void let_in(std::int32_t index, const wire::Join& join, std::unique_ptr<comm::ControlLink> link);
   Expected<std::int32_t> seat(const wire::Join& join);
   wire::Assign assign_for(std::int32_t rank, const std::string& host) const;  // under the mutex

@@ -20,8 +20,8 @@ constexpr std::size_t kMostOpenings = 64;
 // A rank that comes back may be here before its end has been dealt with.
 constexpr std::chrono::seconds kSeatTime{2};
 
-void turned_away(const std::string& reason) {
-  log(LogLevel::kWarn, "ranks.stranger", "reason=\"{}\"", reason);
+void turned_away(const std::string& peer, const std::string& reason) {
+  log(LogLevel::kWarn, "ranks.stranger", "peer={} reason=\"{}\"", peer, reason);
 }
 
 }  // namespace
@@ -41,10 +41,11 @@ void WorkerRanks::accept() {
     // Each on its own: a stranger that says nothing keeps nobody waiting.
     try {
       std::thread([this, taken = *std::move(socket)]() mutable {
+        const std::string peer = taken.peer();
         try {
-          admit(std::move(taken));
+          if (const Status in = admit(std::move(taken)); !in.ok()) turned_away(peer, in.message());
         } catch (const std::exception& error) {
-          turned_away(error.what());
+          turned_away(peer, error.what());
         }
         const std::lock_guard done(mutex_);
         --openings_;
@@ -52,32 +53,28 @@ void WorkerRanks::accept() {
       }).detach();
     } catch (const std::system_error& error) {
       --openings_;
-      turned_away(error.what());
+      turned_away("", error.what());
     }
   }
 }
 
-void WorkerRanks::admit(comm::Socket socket) {
+// Fails with why it was turned away.
+Status WorkerRanks::admit(comm::Socket socket) {
   const TimePoint deadline = now() + kOpeningTime;
-  if (const Status opened = comm::open_as_callee(socket, *token_, wire::LinkPurpose::kControl, deadline);
-      !opened.ok())
-    return turned_away(opened.message());
+  SHOAL_TRY(comm::open_as_callee(socket, *token_, wire::LinkPurpose::kControl, deadline));
   auto link = std::make_unique<comm::ControlLink>(std::move(socket));
-  auto frame = link->receive(deadline);
-  if (!frame.ok()) return turned_away(frame.error().message());
-  auto join = frame->type == MessageType::kJoin
-                  ? wire::decode_join(frame->body)
-                  : Expected<wire::Join>(ErrorCode::kCorrupt, "it does not ask to join");
-  if (!join.ok()) return turned_away(join.error().message());
-  auto rank = seat(*join);
+  SHOAL_ASSIGN(frame, link->receive(deadline));
+  if (frame.type != MessageType::kJoin) return {ErrorCode::kCorrupt, "it does not ask to join"};
+  SHOAL_ASSIGN(join, wire::decode_join(frame.body));
+  auto rank = seat(join);
   if (!rank.ok()) {
     (void)link->send(MessageType::kRefuse, wire::encode_sentence(rank.error().message()));
     // Until it hangs up: closing with its beats unread would take the sentence back.
     for (int i = 0; i < 4 && link->receive(now() + std::chrono::seconds(1)).ok();) ++i;
-    return turned_away(rank.error().message());
+    return rank.error();
   }
   try {
-    let_in(*rank, *join, std::move(link));
+    let_in(*rank, join, std::move(link));
   } catch (...) {
     const std::lock_guard lock(mutex_);
     Member& member = members_[static_cast<std::size_t>(*rank)];
@@ -85,6 +82,7 @@ void WorkerRanks::admit(comm::Socket socket) {
     changed_.notify_all();
     throw;
   }
+  return {};
 }
 
 // It has its seat.

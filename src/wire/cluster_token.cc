@@ -6,6 +6,8 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -32,12 +34,15 @@ Expected<ClusterToken> ClusterToken::parse(std::string secret, const std::string
 }
 
 Expected<ClusterToken> ClusterToken::load(const std::filesystem::path& file) {
+  errno = 0;
   std::ifstream in(file, std::ios::binary);
   std::string secret(kMost + 256, '\0');
   in.read(secret.data(), static_cast<std::streamsize>(secret.size()));
   secret.resize(static_cast<std::size_t>(in.gcount()));
   if (secret.empty() && !in.eof())
-    return Status(ErrorCode::kNotFound, fmt::format("{}: the cluster token cannot be read", file.string()));
+    return Status(ErrorCode::kNotFound,
+                  fmt::format("{}: the cluster token cannot be read{}{}", file.string(),
+                              errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : ""));
   return parse(std::move(secret), file.string());
 }
 

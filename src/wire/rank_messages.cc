@@ -42,6 +42,8 @@ constexpr auto kTraffic = [](auto& io, auto& traffic) {
   });
 };
 
+constexpr auto kProgress = [](auto& io, auto& thousandths) { field(io, thousandths); };
+
 constexpr auto kEpoch = [](auto& io, auto& epoch) { field(io, epoch); };
 
 constexpr auto kSentence = [](auto& io, auto& sentence) { field(io, sentence); };
@@ -54,6 +56,7 @@ std::vector<std::byte> encode(const Loaded& loaded) { return encoded(loaded, kLo
 std::vector<std::byte> encode(const Start& start) { return encoded(start, kStart); }
 std::vector<std::byte> encode(const Failed& failed) { return encoded(failed, kFailed); }
 std::vector<std::byte> encode(const Traffic& traffic) { return encoded(traffic, kTraffic); }
+std::vector<std::byte> encode_progress(std::uint32_t thousandths) { return encoded(thousandths, kProgress); }
 std::vector<std::byte> encode_epoch(Epoch epoch) { return encoded(epoch, kEpoch); }
 std::vector<std::byte> encode_sentence(std::string_view sentence) {
   return encoded(std::string(sentence), kSentence);
@@ -76,6 +79,9 @@ Expected<Failed> decode_failed(std::span<const std::byte> body) {
 }
 Expected<Traffic> decode_traffic(std::span<const std::byte> body) {
   return decoded<Traffic>(body, kTraffic, "a traffic message has other bytes");
+}
+Expected<std::uint32_t> decode_progress(std::span<const std::byte> body) {
+  return decoded<std::uint32_t>(body, kProgress, "a progress message has other bytes");
 }
 Expected<Epoch> decode_epoch(std::span<const std::byte> body) {
   return decoded<Epoch>(body, kEpoch, "a message that is an epoch has other bytes");

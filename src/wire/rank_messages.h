@@ -119,6 +119,7 @@ std::vector<std::byte> encode(const Start& start);
 std::vector<std::byte> encode(const Failed& failed);
 std::vector<std::byte> encode(const Traffic& traffic);
 // Of ready and reset.
+std::vector<std::byte> encode_progress(std::uint32_t thousandths);
 std::vector<std::byte> encode_epoch(Epoch epoch);
 // Of refuse.
 std::vector<std::byte> encode_sentence(std::string_view sentence);
@@ -129,6 +130,7 @@ Expected<Loaded> decode_loaded(std::span<const std::byte> body);
 Expected<Start> decode_start(std::span<const std::byte> body);
 Expected<Failed> decode_failed(std::span<const std::byte> body);
 Expected<Traffic> decode_traffic(std::span<const std::byte> body);
+Expected<std::uint32_t> decode_progress(std::span<const std::byte> body);
 Expected<Epoch> decode_epoch(std::span<const std::byte> body);
 Expected<std::string> decode_sentence(std::span<const std::byte> body);
 

@@ -157,6 +157,10 @@ def test_a_cluster_that_cannot_come_to_be_says_why(tmp_path, small_model):
     ('model = "m"\ntoken_file = ""', ":2: 'token_file' must be a string, and not an empty one"),
     ('model = "m"\nlogs = ""', ":2: 'logs' must be a string, and not an empty one"),
     ('model = ', ":1: "),
+    ('model = "m"\ntp = true', ":2: 'tp' must be a number from 1 to 64"),
+    ('model = "m"\nport = 7801.0', ":2: 'port' must be a number from 1 to 65535"),
+    ('model = "m\\u0000n"', ":1: 'model' must be text without a zero byte"),
+    ('model = "m"\n[[hosts]]\nstart = [""]', ":3: 'start' must be a command and its words"),
 ])
 def test_mistakes_in_the_file_are_one_sentence(tmp_path, text, sentence):
     file = tmp_path / "cluster.toml"
@@ -166,3 +170,77 @@ def test_mistakes_in_the_file_are_one_sentence(tmp_path, text, sentence):
         assert done.returncode == 1
         assert done.stderr.startswith(f"shoal {command}: {file}") and sentence in done.stderr, done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_another_servers_port_is_not_taken_for_the_clusters(small_model, tmp_path):
+    with Server(small_model) as other:
+        with Up(tmp_path, f'model = "{small_model}"\nport = {other.port}\n') as up:
+            assert up.process.wait(30) == 1
+            assert f"http://127.0.0.1:{other.port} answers already" in up.output(), up.everything()
+            assert not (tmp_path / "logs" / "server.log").exists()
+
+
+def test_what_a_start_command_leaves_behind_ends_with_it(small_model, tmp_path):
+    """A shell that does not become its program: SIGTERM ends the shell alone."""
+    port = free_port()
+    with Up(tmp_path, f'model = "{small_model}"\nport = {port}\n[[hosts]]\nstart = ["sh", "-c", "\\"$@\\"; exit $?", "x"]\n') as up:
+        up.wait_for(r"ready: ")
+        (shell,) = pids(up)
+        inside = subprocess.run(["pgrep", "-P", str(shell)], capture_output=True, text=True).stdout.split()
+        assert len(inside) == 1
+        up.process.terminate()
+        assert up.process.wait(40) == 0, up.everything()
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{inside[0]}").exists():  # until init has taken it
+            assert time.monotonic() < deadline, "the server is still there"
+            time.sleep(0.05)
+
+
+def test_a_log_that_cannot_be_opened_again_does_not_end_a_running_cluster(small_model, tmp_path):
+    port = free_port()
+    with Up(tmp_path, f'model = "{small_model}"\nport = {port}\n') as up:
+        up.wait_for(r"ready: ")
+        (server,) = pids(up)
+        (tmp_path / "logs" / "server.log").unlink()
+        (tmp_path / "logs" / "server.log").mkdir()
+        os.kill(server, signal.SIGKILL)
+        up.wait_for(r"server.log cannot be written: Is a directory$")
+        (tmp_path / "logs" / "server.log").rmdir()
+        up.wait_for(r"cannot be written[^\0]*ready: ")
+
+
+def test_a_pipe_as_log_is_refused(small_model, tmp_path):
+    (tmp_path / "logs").mkdir()
+    os.mkfifo(tmp_path / "logs" / "server.log")
+    with Up(tmp_path, f'model = "{small_model}"\nport = {free_port()}\n') as up:
+        assert up.process.wait(30) == 1
+        assert "server.log cannot be written" in up.output()
+
+
+def test_a_rank_that_hangs_before_it_joins_is_told_to_end(small_model, tmp_path):
+    with Up(tmp_path, f'''
+model = "{small_model}"
+tp = 2
+port = {free_port()}
+join = "127.0.0.1:{free_port()}"
+[[hosts]]
+[[hosts]]
+start = ["sh", "-c", "exec sleep 300"]
+''') as up:
+        up.wait_for(r"starting: http://127.0.0.1:.*: ", 30)  # says what it waits for
+        begin = time.monotonic()
+        assert up.down().returncode == 0
+        assert up.process.wait(5) == 0 and "down: all have ended" in up.output(), up.everything()
+        assert time.monotonic() - begin < 8
+
+
+def test_a_refused_flag_is_the_sentence(small_model, tmp_path):
+    with Up(tmp_path, f'model = "{small_model}"\nport = {free_port()}\nflags = ["--nonsense"]\n') as up:
+        assert up.process.wait(30) == 1
+        assert "--nonsense" in up.output().splitlines()[-1], up.output()
+
+
+@pytest.mark.parametrize("seconds", ["-5", "nan", "inf", "1e300"])
+def test_down_takes_a_time_that_is_one(tmp_path, seconds):
+    done = subprocess.run([BINARY, "down", tmp_path / "x.toml", f"--seconds={seconds}"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and "--seconds" in done.stderr

@@ -173,4 +173,30 @@ def test_a_rank_without_a_head_or_with_a_wrong_token_says_so(small_model, tmp_pa
                           text=True, timeout=60)
     assert done.returncode == 1 and "16 to 4096 bytes" in done.stderr
     done = subprocess.run([BINARY, "rank", "--join", "nowhere"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "--token-file is needed" in done.stderr
+    assert done.returncode == 2 and "--token-file is needed" in done.stderr
+
+
+def test_a_reader_of_the_log_that_goes_away_costs_nothing(small_model):
+    """Ranks write to the server's log: a broken pipe must end neither them nor those that replace them."""
+    process = subprocess.Popen([BINARY, "serve", small_model, "--port", "0", "--served-model-name", "small", "--tp", "2",
+                                "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        process.stderr.close()
+        server = Server.__new__(Server)
+        server.tls, server.host, server.port, server.url = None, "127.0.0.1", port, f"http://127.0.0.1:{port}"
+        first = ask(server, PROMPTS[0], 0)
+        os.kill(server.worker()["ranks"][1]["pid"], signal.SIGKILL)
+        wait_until(lambda: server.worker()["epoch"] == 2 and server.get("/health")[0] == 200, 30, "the rank is not replaced")
+        assert ask(server, PROMPTS[0], 0) == first
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_host_identity_is_that_of_the_ranks_it_starts(small_model):
+    with Server(small_model, "--served-model-name", "small", "--tp", "2", "--threads", "1", "--host-id", "rack-7") as server:
+        assert {rank["host"] for rank in server.worker()["ranks"]} == {"rack-7"}
+        assert ask(server, PROMPTS[0], 0)[0]
