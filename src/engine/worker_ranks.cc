@@ -256,8 +256,8 @@ std::string WorkerRanks::absent() const {
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
     }
   }
-  return fmt::format("{} of {} ranks joined within {} s; missing: {}", came, members_.size() - 1,
-                     options_.joining.time.count(), missing);
+  return fmt::format("{} of {} ranks joined within {:g} s; missing: {}", came, members_.size() - 1,
+                     std::chrono::duration<double>(options_.joining.time).count(), missing);
 }
 
 Status WorkerRanks::await_all(State state) {

@@ -81,12 +81,12 @@ def test_what_would_not_travel_gets_a_warning(small_model):
 
 @pytest.mark.parametrize("flags, code, sentence", [
     (("--listen-ranks", "127.0.0.1:7000"), 2, "--token-file"),
-    (("--listen-ranks", "nowhere", "--token-file", "TOKEN"), 1, "'nowhere' is not an address HOST:PORT"),
+    (("--listen-ranks", "nowhere", "--token-file", "TOKEN"), 2, "'nowhere' is not an address HOST:PORT"),
     (("--listen-ranks", "192.0.2.1:7000", "--token-file", "TOKEN"), 1, "cannot listen on 192.0.2.1:7000"),
     (("--listen-ranks", "127.0.0.1:7000", "--token-file", "missing"), 1, "missing"),
-    (("--local-ranks", "1"), 1, "--local-ranks 1: the other 1 ranks need --listen-ranks to join at"),
-    (("--local-ranks", "3"), 1, "--local-ranks 3: the layout tp2 pp1 cp1 dp1 ep1 has 2 ranks, this one included"),
-    (("--wire", "bf16", "--deterministic"), 1, "--wire bf16 rounds what ranks add up, and then the layout shows"),
+    (("--local-ranks", "1"), 2, "--local-ranks 1: the other 1 ranks need --listen-ranks to join at"),
+    (("--local-ranks", "3"), 2, "--local-ranks 3: the layout tp2 pp1 cp1 dp1 ep1 has 2 ranks, this one included"),
+    (("--wire", "bf16", "--deterministic"), 2, "--wire bf16 rounds what ranks add up, and then the layout shows"),
 ])
 def test_flags_that_do_not_fit_are_one_sentence(small_model, tmp_path, flags, code, sentence):
     token = tmp_path / "token"
