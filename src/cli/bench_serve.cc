@@ -7,14 +7,17 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/bench_serve_load.h"
+#include "cli/bench_serve_report.h"
 #include "cli/cli_model.h"
 #include "cli/cli_report.h"
 #include "cli/real_range.h"
+#include "cli/trace_file.h"
 #include "wire/tls_context.h"
 
 namespace shoal::cli {
@@ -27,7 +30,14 @@ constexpr double kMaxRequests = 1'000'000;
 
 struct ServeFlags {
   std::vector<std::string> urls;
-  double rate = 1;
+  double rate = 0;
+  std::string trace;
+  double speed = 1;
+  double length_scale = 1;
+  LoadPromise promise;
+  policy::ClassLimits classes;
+  bool keep_alive = false;
+  std::string svg;
   int requests = 0;
   double duration = 0;
   std::string prompt_file;
@@ -43,84 +53,14 @@ struct ServeFlags {
   bool as_json = false;
 };
 
-struct Percentiles {
-  double p50 = 0;
-  double p90 = 0;
-  double p99 = 0;
-  double max = 0;
-};
-
-struct Summary {
-  std::size_t answered = 0;
-  std::map<std::string, int> errors;
-  double seconds = 0;  // from the first arrival to the last answer
-  std::int64_t prompt_tokens = 0;
-  std::int64_t cached_tokens = 0;
-  std::int64_t completion_tokens = 0;
-  Percentiles ttft_ms;
-  Percentiles gap_ms;
-  Percentiles e2e_ms;
-  double worst_send_lag_ms = 0;  // how late this program itself was
-};
-
-// values in seconds; nearest rank.
-Percentiles percentiles_of(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto at = [&values](double share) {
-    const auto rank = static_cast<std::size_t>(share * static_cast<double>(values.size()));
-    return values[std::min(rank, values.size() - 1)] * 1000;
-  };
-  return {at(0.5), at(0.9), at(0.99), values.back() * 1000};
-}
-
-Summary summarise(const std::vector<LoadRecord>& records) {
-  Summary summary;
-  std::vector<double> ttft;
-  std::vector<double> gaps;
-  std::vector<double> e2e;
-  for (const LoadRecord& record : records) {
-    summary.seconds = std::max(summary.seconds, record.end);
-    summary.worst_send_lag_ms = std::max(summary.worst_send_lag_ms, (record.sent - record.due) * 1000);
-    if (!record.error.empty()) {
-      ++summary.errors[record.error];
-      continue;
-    }
-    ++summary.answered;
-    summary.prompt_tokens += record.prompt_tokens;
-    summary.cached_tokens += record.cached_tokens;
-    summary.completion_tokens += record.completion_tokens;
-    ttft.push_back(record.tokens.front() - record.due);
-    e2e.push_back(record.end - record.due);
-    for (std::size_t i = 1; i < record.tokens.size(); ++i)
-      gaps.push_back(record.tokens[i] - record.tokens[i - 1]);
-  }
-  summary.ttft_ms = percentiles_of(std::move(ttft));
-  summary.gap_ms = percentiles_of(std::move(gaps));
-  summary.e2e_ms = percentiles_of(std::move(e2e));
-  return summary;
-}
-
-ordered_json to_json(const Percentiles& p) {
-  return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}, {"max", p.max}};
-}
-
-double per_second(std::int64_t count, const Summary& summary) {
-  return summary.seconds > 0 ? static_cast<double>(count) / summary.seconds : 0;
-}
-
-ordered_json figures(const Summary& summary) {
-  return {{"ttft_ms", to_json(summary.ttft_ms)},
-          {"token_gap_ms", to_json(summary.gap_ms)},
-          {"e2e_ms", to_json(summary.e2e_ms)},
-          {"requests_per_s", per_second(static_cast<std::int64_t>(summary.answered), summary)},
-          {"output_tokens_per_s", per_second(summary.completion_tokens, summary)},
-          {"prompt_tokens_per_s", per_second(summary.prompt_tokens, summary)}};
+double offered_rate(const ServeFlags& flags, const LoadPlan& plan) {
+  if (flags.trace.empty()) return flags.rate;
+  return plan.arrivals.back() > 0 ? static_cast<double>(plan.arrivals.size()) / plan.arrivals.back() : 0;
 }
 
 ordered_json report_of(const ServeFlags& flags, const LoadPlan& plan, const std::vector<LoadRecord>& records,
-                       const Summary& summary) {
-  ordered_json run = figures(summary);
+                       const LoadSummary& summary, const std::map<std::string, LoadSummary>& classes) {
+  ordered_json run = figures(summary, flags.promise);
   run["seconds"] = summary.seconds;
   run["answered"] = summary.answered;
   run["failed"] = records.size() - summary.answered;
@@ -129,44 +69,32 @@ ordered_json report_of(const ServeFlags& flags, const LoadPlan& plan, const std:
   run["cached_tokens"] = summary.cached_tokens;
   run["completion_tokens"] = summary.completion_tokens;
   run["worst_send_lag_ms"] = summary.worst_send_lag_ms;
+  for (const auto& [name, of] : classes) {
+    run["classes"][name] = figures(of, flags.promise);
+    run["classes"][name]["requests"] = of.requests;
+  }
   return {{"bench", "serve"},
           {"machine", machine_facts()},
-          {"ceilings", {{"offered_requests_per_s", flags.rate}}},
+          {"ceilings", {{"offered_requests_per_s", offered_rate(flags, plan)}}},
           {"params",
            {{"urls", flags.urls},
             {"rate", flags.rate},
             {"requests", plan.arrivals.size()},
             {"duration_s", flags.duration},
+            {"trace", flags.trace},
+            {"speed", flags.speed},
+            {"length_scale", flags.length_scale},
+            {"promise_ttft_ms", flags.promise.ttft_ms},
+            {"promise_gap_ms", flags.promise.gap_ms},
             {"prompt_file", flags.prompt_file},
-            {"prompt_tokens", flags.prompt_file.empty() ? flags.prompt_tokens : ""},
+            {"prompt_tokens", flags.prompt_file.empty() && flags.trace.empty() ? flags.prompt_tokens : ""},
             {"max_tokens", flags.max_tokens},
             {"ignore_eos", plan.ignore_eos},
+            {"keep_alive", plan.keep_alive},
             {"seed", flags.seed}}},
           {"runs", ordered_json::array({run})},
-          {"median", figures(summary)},
+          {"median", figures(summary, flags.promise)},
           {"peer", nullptr}};
-}
-
-void print_row(std::string_view name, const Percentiles& p) {
-  fmt::print("{:<22}{:>10.1f}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, p.p50, p.p90, p.p99, p.max);
-}
-
-void print_table(const ServeFlags& flags, const std::vector<LoadRecord>& records, const Summary& summary) {
-  fmt::print("{} requests at {} a second, {} answered, {} failed, {:.1f} s\n", records.size(), flags.rate,
-             summary.answered, records.size() - summary.answered, summary.seconds);
-  for (const auto& [error, count] : summary.errors) fmt::print("  {} x {}\n", count, error);
-  fmt::print("{:<22}{:>10}{:>10}{:>10}{:>10}\n", "milliseconds", "p50", "p90", "p99", "max");
-  print_row("time to first token", summary.ttft_ms);
-  print_row("gap between tokens", summary.gap_ms);
-  print_row("whole answer", summary.e2e_ms);
-  fmt::print("output {:.1f} tokens/s, prompts {:.1f} tokens/s ({} of {} from cache), {:.2f} requests/s\n",
-             per_second(summary.completion_tokens, summary), per_second(summary.prompt_tokens, summary),
-             summary.cached_tokens, summary.prompt_tokens,
-             per_second(static_cast<std::int64_t>(summary.answered), summary));
-  if (summary.worst_send_lag_ms > 20) {
-    fmt::print("note: this program sent up to {:.0f} ms late; the figures count from the due times\n",
-               summary.worst_send_lag_ms);
-  }
 }
 
 // "128" or "64-256".
@@ -186,6 +114,28 @@ int cannot_write(const std::string& file) {
   return complain("bench serve", Status(ErrorCode::kIo, file + ": cannot be written"));
 }
 
+// Arrivals, lengths and prompts as the trace has them.
+int make_trace_plan(const ServeFlags& flags, LoadPlan& plan) {
+  auto read = read_trace(flags.trace, static_cast<std::size_t>(flags.requests), flags.seed);
+  if (!read) return complain("bench serve", read.error());
+  const auto requests = std::make_shared<const std::vector<TraceRequest>>(*std::move(read));
+  for (const TraceRequest& request : *requests) {
+    const double at = request.at / flags.speed;
+    if (flags.duration > 0 && at > flags.duration) break;
+    plan.arrivals.push_back(at);
+    plan.output_tokens.push_back(
+        static_cast<int>(std::min<std::int64_t>(scaled(request.output_tokens, flags.length_scale), 1 << 30)));
+  }
+  plan.make_prompt = [requests, scale = flags.length_scale, vocabulary = flags.vocabulary,
+                      seed = flags.seed](std::size_t i) {
+    const auto ids = trace_prompt((*requests)[i], scale, vocabulary, seed + i);
+    std::string body = "{\"prompt\":[";
+    for (std::size_t at = 0; at < ids.size(); ++at) body += (at == 0 ? "" : ",") + std::to_string(ids[at]);
+    return LoadPrompt{"/v1/completions", body + "]}"};
+  };
+  return 0;
+}
+
 // 0, or the exit code after a message.
 int make_plan(const ServeFlags& flags, LoadPlan& plan) {
   for (const std::string& text : flags.urls) {
@@ -193,6 +143,7 @@ int make_plan(const ServeFlags& flags, LoadPlan& plan) {
     if (!url) return complain_usage(url.error().message());
     plan.targets.push_back(std::move(*url));
   }
+  if (!flags.trace.empty()) return make_trace_plan(flags, plan);
   if (flags.requests == 0 && flags.duration * flags.rate > kMaxRequests) {
     return complain_usage(fmt::format("--rate times --duration exceeds {:.0f} requests", kMaxRequests));
   }
@@ -211,11 +162,16 @@ int make_plan(const ServeFlags& flags, LoadPlan& plan) {
     if (!prompts) return complain("bench serve", prompts.error());
     plan.prompts = std::move(*prompts);
   }
+  return 0;
+}
+
+int set_common(const ServeFlags& flags, LoadPlan& plan) {
   plan.max_tokens = flags.max_tokens;
   plan.ignore_eos = !flags.stop_at_eos;
   plan.seed = flags.seed;
   plan.deadline = flags.deadline;
   plan.api_key = flags.api_key;
+  plan.keep_alive = flags.keep_alive;
   if (!flags.ca_file.empty()) {
     auto trusted = wire::TlsContext::for_client(flags.ca_file);
     if (!trusted) return complain("bench serve", trusted.error());
@@ -227,23 +183,34 @@ int make_plan(const ServeFlags& flags, LoadPlan& plan) {
 
 int run_bench(const ServeFlags& flags) {
   LoadPlan plan;
+  if (flags.trace.empty() && flags.rate == 0) return complain_usage("--rate R or --trace FILE is needed");
+  if (const int failed = set_common(flags, plan); failed != 0) return failed;
   if (const int failed = make_plan(flags, plan); failed != 0) return failed;
-  std::ofstream file;
+  std::ofstream file, svg;
+  if (!flags.svg.empty()) {
+    svg.open(flags.svg);
+    if (!svg) return cannot_write(flags.svg);
+  }
   if (!flags.json.empty()) {
     file.open(flags.json);
     if (!file) return cannot_write(flags.json);
   }
   const std::vector<LoadRecord> records = run_load(plan);
-  const Summary summary = summarise(records);
-  const ordered_json report = report_of(flags, plan, records, summary);
+  std::vector<const LoadRecord*> all;
+  for (const LoadRecord& record : records) all.push_back(&record);
+  const LoadSummary summary = summarise(all, flags.promise);
+  const auto classes = summarise_by_class(records, flags.promise, flags.classes);
+  const ordered_json report = report_of(flags, plan, records, summary, classes);
   const std::string text = report.dump(2, ' ', false, ordered_json::error_handler_t::replace);
   if (file.is_open()) file << text << '\n';
+  if (svg.is_open()) svg << load_svg(records, flags.classes, flags.promise);
   if (flags.as_json && flags.json.empty()) {
     fmt::print("{}\n", text);
   } else {
-    print_table(flags, records, summary);
+    print_load_table(summary, classes, flags.promise, offered_rate(flags, plan));
   }
   if (file.is_open() && !file.flush()) return cannot_write(flags.json);
+  if (svg.is_open() && !svg.flush()) return cannot_write(flags.svg);
   return summary.answered > 0 ? 0 : 1;
 }
 
@@ -256,9 +223,8 @@ void add_bench_serve(CLI::App& bench, int& exit_code) {
       ->required()
       ->delimiter(',')
       ->allow_extra_args(false);
-  serve->add_option("--rate", flags->rate, "Requests a second, Poisson arrivals")
-      ->required()
-      ->check(real_range(1e-3, 1e5));
+  CLI::Option* rate = serve->add_option("--rate", flags->rate, "Requests a second, Poisson arrivals")
+                          ->check(real_range(1e-3, 1e5));
   CLI::Option* requests = serve->add_option("--requests", flags->requests, "How many requests (100)")
                               ->check(CLI::Range(1, static_cast<int>(kMaxRequests)));
   serve->add_option("--duration", flags->duration, "Seconds of arrivals, instead of --requests")
@@ -270,6 +236,36 @@ void add_bench_serve(CLI::App& bench, int& exit_code) {
   serve->add_option("--prompt-tokens", flags->prompt_tokens, "Length of random prompts: N or LEAST-MOST")
       ->capture_default_str()
       ->excludes(prompt_file);
+  CLI::Option* trace =
+      serve
+          ->add_option("--trace", flags->trace,
+                       "Arrivals and lengths from a trace: Mooncake's JSON lines, Azure's or ServeGen's CSV")
+          ->excludes(rate)
+          ->excludes(prompt_file);
+  serve->add_option("--speed", flags->speed, "How much faster than the trace")
+      ->capture_default_str()
+      ->check(real_range(1e-3, 1e6))
+      ->needs(trace);
+  serve->add_option("--length-scale", flags->length_scale, "Lengths of the trace times this")
+      ->capture_default_str()
+      ->check(real_range(1e-4, 1e3))
+      ->needs(trace);
+  serve
+      ->add_option("--slo-ttft", flags->promise.ttft_ms,
+                   "Milliseconds to the first token that an answer is to keep")
+      ->check(real_range(0.001, 1e9));
+  serve
+      ->add_option("--slo-gap", flags->promise.gap_ms,
+                   "Milliseconds between its tokens, on the mean, that an answer is to keep")
+      ->check(real_range(0.001, 1e9));
+  serve->add_option("--long-input", flags->classes.long_input, "Tokens from which a prompt counts as long")
+      ->capture_default_str()
+      ->check(real_range(1.0, 1e9));
+  serve->add_option("--long-output", flags->classes.long_output, "Tokens from which an answer counts as long")
+      ->capture_default_str()
+      ->check(real_range(1.0, 1e9));
+  serve->add_flag("--keep-alive", flags->keep_alive, "Connections serve one request after the other");
+  serve->add_option("--svg", flags->svg, "Times to first token and between tokens as curves, to this file");
   serve->add_option("--vocabulary", flags->vocabulary, "Random prompts use token ids below this")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 30));

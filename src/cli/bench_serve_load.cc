@@ -125,7 +125,7 @@ class AnswerReader {
 };
 
 wire::HttpCall call_of(const LoadPlan& plan, std::size_t i) {
-  const LoadPrompt& prompt = plan.prompts[i % plan.prompts.size()];
+  const LoadPrompt prompt = plan.make_prompt ? plan.make_prompt(i) : plan.prompts[i % plan.prompts.size()];
   wire::HttpCall call;
   call.url = plan.targets[i % plan.targets.size()];
   while (call.url.path.ends_with('/')) call.url.path.pop_back();
@@ -137,7 +137,7 @@ wire::HttpCall call_of(const LoadPlan& plan, std::size_t i) {
   call.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(plan.deadline * 1000));
   call.idle_timeout = call.deadline;
   ordered_json body = ordered_json::parse(prompt.body);
-  body["max_tokens"] = plan.max_tokens;
+  body["max_tokens"] = plan.output_tokens.empty() ? plan.max_tokens : plan.output_tokens[i];
   body["ignore_eos"] = plan.ignore_eos;
   body["seed"] = plan.seed + i;
   body["stream"] = true;
@@ -244,7 +244,10 @@ std::vector<LoadRecord> run_load(const LoadPlan& plan) {
   std::vector<LoadRecord> records(count);
   Tally tally;
   Progress progress(plan.show_progress, count);
-  wire::HttpClient client(plan.tls);  // last: its thread is joined before the records go
+  wire::HttpClientOptions options;
+  options.tls = plan.tls;
+  options.max_idle = plan.keep_alive ? 4096 : 0;
+  wire::HttpClient client(std::move(options));  // last: its thread is joined before the records go
   const TimePoint start = now();
 
   std::size_t sent = 0;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +28,11 @@ struct LoadPrompt {
 struct LoadPlan {
   std::vector<wire::Url> targets;   // taken in turn
   std::vector<LoadPrompt> prompts;  // taken in turn
-  std::vector<double> arrivals;     // seconds from the start, ascending
+  // Instead of `prompts`: the prompt of request i, made when it is sent. A trace's prompts are gigabytes.
+  std::function<LoadPrompt(std::size_t i)> make_prompt;
+  std::vector<int> output_tokens;  // of each request; empty: max_tokens of all
+  bool keep_alive = false;         // connections serve one request after the other
+  std::vector<double> arrivals;    // seconds from the start, ascending
   int max_tokens = 64;
   bool ignore_eos = true;
   std::uint64_t seed = 1;  // request i samples with seed + i

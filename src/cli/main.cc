@@ -20,6 +20,7 @@
 #include "cli/bench_traffic.h"
 #include "cli/chat.h"
 #include "cli/error_output.h"
+#include "cli/fake_worker.h"
 #include "cli/gateway.h"
 #include "cli/inspect.h"
 #include "cli/perplexity.h"
@@ -38,6 +39,7 @@ constexpr int kUsage = 2;
 void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_serve(app, exit_code);
   shoal::cli::add_gateway(app, exit_code);
+  shoal::cli::add_fake_worker(app, exit_code);
   shoal::cli::add_chat(app, exit_code);
   shoal::cli::add_rank(app, exit_code);
   shoal::cli::add_up(app, exit_code);

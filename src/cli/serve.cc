@@ -13,8 +13,10 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cli/cli_layout.h"
 #include "cli/cli_model.h"
@@ -27,6 +29,7 @@
 #include "core/log.h"
 #include "engine/engine.h"
 #include "formats/generation_config.h"
+#include "serving/gateway_registration.h"
 #include "serving/service.h"
 #include "wire/tls_context.h"
 
@@ -50,6 +53,8 @@ struct ServeFlags {
   std::string token_file;
   std::string fault_plan;
   double join_seconds = 60;
+  std::vector<std::string> gateways;
+  std::string advertise;
   std::string log_level = "info";
   engine::EngineOptions engine;
 };
@@ -135,7 +140,7 @@ Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
     // Without a number for this host's: the other hosts have all but this one.
     if (joining.local_ranks == 0) joining.local_ranks = 1;
   }
-  if (!flags.token_file.empty()) {
+  if (!flags.listen_ranks.empty()) {  // else the token is for gateways
     SHOAL_ASSIGN(token, load_token(flags.token_file));
     joining.token = std::make_shared<const wire::ClusterToken>(std::move(token));
   }
@@ -194,6 +199,33 @@ void report_start(const serving::Worker& worker) {
   for (const std::string& line : engine.kernel_report()) log(LogLevel::kInfo, "model.kernels", "{}", line);
 }
 
+std::string url_of(const ServeFlags& flags, std::uint16_t port) {
+  const bool is_v6 = flags.host.find(':') != std::string::npos;
+  return fmt::format("http{}://{}:{}", flags.tls_cert.empty() ? "" : "s",
+                     is_v6 ? "[" + flags.host + "]" : flags.host, port);
+}
+
+// Where gateways are told of this worker; nobody where none is named.
+Expected<serving::RegistrationOptions> registration_of(const ServeFlags& flags) {
+  serving::RegistrationOptions options;
+  if (flags.gateways.empty()) return options;
+  for (const std::string& text : flags.gateways) {
+    SHOAL_ASSIGN(url, wire::Url::parse(text));
+    options.gateways.push_back(url);
+  }
+  SHOAL_ASSIGN(token, load_token(flags.token_file));
+  options.token = token.secret();
+  options.url = flags.advertise;
+  if (options.url.empty() && (flags.host == "0.0.0.0" || flags.host == "::"))
+    return Status(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--host {} is no address that a gateway could reach: say which with --advertise URL",
+                    flags.host),
+        "--advertise");
+  if (!options.url.empty()) SHOAL_TRY(wire::Url::parse(options.url).status());
+  return options;
+}
+
 int run_serve(const ServeFlags& flags) {
   const StopSignals stop({SIGTERM, SIGINT});
   serving::ServiceOptions options;
@@ -209,6 +241,8 @@ int run_serve(const ServeFlags& flags) {
     if (!tls.ok()) return complain("serve", tls.error());
     options.http.tls = *std::move(tls);
   }
+  auto registration = registration_of(flags);
+  if (!registration.ok()) return complain("serve", registration.error(), 2);
   auto service = serving::Service::start(std::move(options));
   if (!service.ok()) return complain("serve", service.error());
   auto worker = [&] {
@@ -219,10 +253,14 @@ int run_serve(const ServeFlags& flags) {
   report_start(**worker);
   (*service)->set_worker(*std::move(worker));
 
-  const bool is_v6 = flags.host.find(':') != std::string::npos;
-  fmt::print("listening on {}://{}:{}\n", flags.tls_cert.empty() ? "http" : "https",
-             is_v6 ? "[" + flags.host + "]" : flags.host, (*service)->port());
+  const std::string url = url_of(flags, (*service)->port());
+  fmt::print("listening on {}\n", url);
   std::fflush(stdout);
+  std::optional<serving::RegisteredWorker> registered;
+  if (!registration->gateways.empty()) {
+    if (registration->url.empty()) registration->url = url;
+    registered.emplace(*std::move(registration), [&service = **service] { return service.report(); });
+  }
 
   int signal = 0;
   while (signal == 0) signal = stop.wait(std::chrono::hours(1));
@@ -250,7 +288,20 @@ void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
   listen->check(endpoint_check());
   token->check(not_empty("names no file", "FILE"));
   listen->needs(token);
-  token->needs(listen);
+  auto* gateways =
+      serve
+          .add_option("--gateway", flags.gateways,
+                      "URL of a gateway to register with, which holds the cluster token, too; may be "
+                      "repeated")
+          ->allow_extra_args(false);
+  gateways->needs(token);
+  serve
+      .add_option("--advertise", flags.advertise,
+                  "URL where gateways reach this server; default: of --host and --port")
+      ->needs(gateways);
+  token->check([listen, gateways](const std::string&) {
+    return listen->count() + gateways->count() > 0 ? "" : "is for --listen-ranks or --gateway";
+  });
   serve
       .add_option("--local-ranks", flags.engine.joining.local_ranks,
                   "Ranks of this host, the server included, which it starts; default: all, or with "

@@ -20,6 +20,14 @@
 
 namespace shoal::engine {
 
+// A choice that another worker has begun and this one goes on with.
+struct ResumedChoice {
+  // What it has put out: counts for penalties, min_tokens, random numbers and usage, and is not sent again.
+  std::vector<TokenId> output;
+  std::int64_t emitted_bytes = 0;  // of its text that have been sent
+  bool finished = false;           // nothing of it is left to be done
+};
+
 struct GenerateRequest {
   // The client's or the gateway's name for it: logs, /abort_request. Unique while running, or empty.
   std::string rid;
@@ -44,6 +52,9 @@ struct GenerateRequest {
   // Where the worker loses a rank: computed again once the ranks are whole, and the output goes on where it
   // was. Else it ends then, with kUnavailable: for a gateway, which goes on elsewhere.
   bool outlives_ranks = true;
+  // One for each of the n choices, at least one of them unfinished; empty: the request begins here. The
+  // output that follows is what it would have been, given the same seed.
+  std::vector<ResumedChoice> resume;
   TimePoint arrival{};
 };
 

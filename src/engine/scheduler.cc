@@ -65,6 +65,7 @@ Status validate(const GenerateRequest& request, std::int64_t vocabulary, std::in
     return out_of_range("prompt_logprobs",
                         fmt::format("at most {} log-probabilities can be asked for", kMaxLogprobs));
   SHOAL_TRY(validate_sampling(request.sampling, vocabulary));
+  SHOAL_TRY(validate_resume(request, vocabulary, context));
   // A generated token needs a position only once another one follows it, but one must be left.
   const auto length = static_cast<std::int64_t>(request.prompt.size()) + (request.max_tokens > 0 ? 1 : 0);
   if (length > context)
@@ -111,7 +112,12 @@ void Scheduler::submit(RequestId id, GenerateRequest request, OutputSink sink, T
   record.request = std::move(request);
   requests_.emplace(id.value, std::move(owner));
 
+  const bool resumed = !record.request.resume.empty();
   for (std::int32_t choice = 0; choice < record.request.n; ++choice) {
+    if (resumed && record.request.resume[static_cast<std::size_t>(choice)].finished) {
+      record.choices.push_back(nullptr);
+      continue;
+    }
     auto sequence = std::make_unique<Sequence>();
     sequence->request = &record;
     sequence->arrival = next_arrival_++;
@@ -126,12 +132,13 @@ void Scheduler::submit(RequestId id, GenerateRequest request, OutputSink sink, T
     record.choices.push_back(sequence.get());
     Sequence* raw = sequence.get();
     sequences_.emplace(raw, std::move(sequence));
-    if (choice == 0) {
+    if (choice == 0 || resumed) {
       queue(*raw, false);
     } else {
       ++held_back_;
     }
   }
+  if (resumed) resume(record, now);
 }
 
 void Scheduler::queue(Sequence& sequence, bool at_head) {

@@ -72,6 +72,8 @@ constexpr std::int32_t sequence_slots(std::int32_t max_sequences) { return 2 * m
 
 // What submit() checks before it takes a request: ids, ranges, the context.
 Status validate(const GenerateRequest& request, std::int64_t vocabulary, std::int32_t context);
+// Of it, what is resumed.
+Status validate_resume(const GenerateRequest& request, std::int64_t vocabulary, std::int32_t context);
 
 class Scheduler {
  public:
@@ -80,7 +82,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // The request has been validated. Events go to the sink from compose(), apply() and cancel().
+  // The request has been validated. Events go to the sink from compose(), apply() and cancel(); from here
+  // only where a resumed choice turns out to have ended.
   void submit(RequestId id, GenerateRequest request, OutputSink sink, TimePoint now);
   // False where no such request lives.
   bool cancel(RequestId id, TimePoint now);
@@ -174,13 +177,20 @@ class Scheduler {
   // Both return whether the choice goes on; where not, the sequence may be gone.
   bool on_prompt_computed(Sequence& sequence, TimePoint now);
   bool on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now);
+  // Takes the token into the choice's tokens: its text, and whether it ends the choice.
+  void take_token(Sequence& sequence, TokenId id, OutputEvent& event);
   void measure_token(Sequence& sequence, TimePoint now);
   void fail_flight(const Flight& flight, const Status& failure, TimePoint now);
   void lose_flight(const Flight& flight);
 
+  // scheduler_resume.cc
+  void resume(RequestRecord& request, TimePoint now);
+  Status replay(Sequence& sequence, const ResumedChoice& from, OutputEvent& event);
+
   // scheduler.cc
   std::vector<RequestId> request_ids() const;  // ascending
   void queue(Sequence& sequence, bool at_head);
+  // What a choice's next token means for its text and its end.
   void end_choice(Sequence& sequence, OutputEvent event, TimePoint now);
   void end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now);
   void finish_request(RequestRecord& request, OutputEvent& event, TimePoint now);

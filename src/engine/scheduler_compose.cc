@@ -17,6 +17,11 @@ constexpr std::int64_t kPromptLogitBytes = 64 << 20;
 constexpr std::size_t kLookAhead = 4;
 constexpr std::int32_t kMostPassed = 16;
 
+// Of a sequence that begins: where it resumes, its output may be cached, too.
+std::int32_t cached_prompt_tokens(const Sequence& sequence) {
+  return static_cast<std::int32_t>(std::min<std::int64_t>(sequence.planned, sequence.prompt_tokens));
+}
+
 }  // namespace
 
 std::optional<StepPlan> Scheduler::compose(TimePoint now) {
@@ -108,7 +113,7 @@ void Scheduler::start(Sequence& sequence, TimePoint now) {
   if (request.admitted) return;
   request.admitted = true;
   request.admitted_at = now;
-  request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
+  request.usage.cached_tokens = cached_prompt_tokens(sequence);
   totals_.histograms.queue_time.add(seconds_between(sequence.arrived, now));
 }
 
@@ -150,7 +155,7 @@ void Scheduler::rematch_prefix(Sequence& sequence) {
   match_prefix(sequence);
   RequestRecord& request = *sequence.request;
   if (sequence.choice == 0 && !sequence.preempted)
-    request.usage.cached_tokens = static_cast<std::int32_t>(sequence.planned);
+    request.usage.cached_tokens = cached_prompt_tokens(sequence);
 }
 
 // With several stages a plan with all sequences would wait, at the first stage, for the ids of the one before

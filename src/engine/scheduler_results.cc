@@ -96,29 +96,19 @@ bool Scheduler::on_prompt_computed(Sequence& sequence, TimePoint now) {
   return false;
 }
 
-bool Scheduler::on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now) {
-  RequestRecord& request = *sequence.request;
-  sequence.tokens.push_back(sampled.id);
-  ++request.usage.completion_tokens;
-  ++totals_.generated_tokens;
-  measure_token(sequence, now);
-
-  OutputEvent event;
-  event.choice = static_cast<std::int32_t>(sequence.choice);
-  event.tokens.push_back({sampled.id, sampled.logprob, sampled.top});
-  event.prompt_logprobs = std::move(request.prompt_logprobs);
-  request.prompt_logprobs.clear();
-  // A stop string may not end the answer before min_tokens are out.
-  const bool may_stop = sequence.output_tokens() >= request.request.sampling.min_tokens;
-  const bool eos = !request.request.ignore_eos && std::ranges::binary_search(end_ids_, sampled.id);
-  const bool stop_id =
-      std::ranges::find(request.request.stop_token_ids, sampled.id) != request.request.stop_token_ids.end();
+// A stop string may not end the answer before min_tokens are out.
+void Scheduler::take_token(Sequence& sequence, TokenId id, OutputEvent& event) {
+  const GenerateRequest& request = sequence.request->request;
+  sequence.tokens.push_back(id);
+  const bool may_stop = sequence.output_tokens() >= request.sampling.min_tokens;
+  const bool eos = !request.ignore_eos && std::ranges::binary_search(end_ids_, id);
+  const bool stop_id = std::ranges::find(request.stop_token_ids, id) != request.stop_token_ids.end();
   std::optional<std::string> stop;
   if (eos || stop_id) {
     event.finish = FinishReason::kStop;
-    if (stop_id) event.matched_stop = tokenizer_->piece(sampled.id);
+    if (stop_id) event.matched_stop = tokenizer_->piece(id);
   } else {
-    stop = sequence.stream->push(sampled.id, may_stop, event.text);
+    stop = sequence.stream->push(id, may_stop, event.text);
     if (!stop && sequence.output_tokens() >= sequence.max_tokens) event.finish = FinishReason::kLength;
   }
   if (event.finish) {
@@ -128,6 +118,21 @@ bool Scheduler::on_token(Sequence& sequence, const SampledToken& sampled, TimePo
     event.finish = FinishReason::kStop;
     event.matched_stop = *std::move(stop);
   }
+}
+
+bool Scheduler::on_token(Sequence& sequence, const SampledToken& sampled, TimePoint now) {
+  RequestRecord& request = *sequence.request;
+  OutputEvent event;
+  event.choice = static_cast<std::int32_t>(sequence.choice);
+  event.tokens.push_back({sampled.id, sampled.logprob, sampled.top});
+  event.text = std::move(sequence.resumed_text);
+  sequence.resumed_text.clear();
+  event.prompt_logprobs = std::move(request.prompt_logprobs);
+  request.prompt_logprobs.clear();
+  take_token(sequence, sampled.id, event);
+  ++request.usage.completion_tokens;
+  ++totals_.generated_tokens;
+  measure_token(sequence, now);
   if (!event.finish) {
     request.sink(std::move(event));
     return true;
@@ -139,7 +144,7 @@ bool Scheduler::on_token(Sequence& sequence, const SampledToken& sampled, TimePo
 
 void Scheduler::measure_token(Sequence& sequence, TimePoint now) {
   RequestRecord& request = *sequence.request;
-  if (sequence.output_tokens() > 1) {
+  if (sequence.output_tokens() > sequence.resumed + 1) {
     totals_.histograms.inter_token_latency.add(seconds_between(sequence.last_token, now));
   } else if (!request.first_token_out) {
     request.first_token_out = true;

@@ -43,6 +43,9 @@ struct Sequence {
   TimePoint arrived{};
   TimePoint last_token{};
 
+  std::string resumed_text;  // text of resumed output that is still to be sent
+  std::int32_t resumed = 0;  // output tokens that it began with
+
   std::vector<TokenId> tokens;
   std::int32_t prompt_tokens = 0;
   std::int32_t max_tokens = 0;

@@ -73,7 +73,8 @@ struct Gateway::Impl {
   std::optional<HttpReply> admit(const HttpRequest& head, bool admin_port_itself) const {
     if (is_open(head.path)) return std::nullopt;
     if (is_admin(head.path)) {
-      if (is_admin_key(head) || (head.path == "/workers" && is_registration(head))) return std::nullopt;
+      if (is_admin_key(head) || (head.method == "POST" && head.path == "/workers" && is_registration(head)))
+        return std::nullopt;
       if (!core.options.admin_key.empty() || !bearer_of(head.header("authorization").value_or("")).empty())
         return wire::unauthorized_reply();
       return wire::error_reply(

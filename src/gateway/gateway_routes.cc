@@ -214,6 +214,8 @@ void handle_post_worker(GatewayCore& core, const wire::HttpRequest& request,
     worker = *added;
   }
   core.registry.apply(worker, *std::move(report), now());
+  // Its process is ending: a successor registers anew.
+  if (leaves && worker->source == WorkerSource::kRegistered) core.registry.leave(worker);
   respond(response, {{"lease_ms", core.options.probes.lease.count()}});
 }
 

@@ -19,6 +19,7 @@ class ChatFormat final : public AnswerFormat {
     stream_.finish(choice, reason, matched_stop, out);
   }
   void usage(const wire::TokenUsage& usage, std::string& out) override { stream_.usage(usage, out); }
+  void resume(int, int) override {}
   std::string whole(const std::vector<wire::FinishedChoice>& choices,
                     const wire::TokenUsage& usage) override {
     return wire::chat_completion(answer_, choices, usage);
@@ -45,6 +46,9 @@ class CompletionFormat final : public AnswerFormat {
     stream_.finish(choice, reason, matched_stop, out);
   }
   void usage(const wire::TokenUsage& usage, std::string& out) override { stream_.usage(usage, out); }
+  void resume(int choice, int characters) override {
+    offsets_[static_cast<std::size_t>(choice)] = characters;
+  }
   std::string whole(const std::vector<wire::FinishedChoice>& choices,
                     const wire::TokenUsage& usage) override {
     return wire::text_completion(answer_, choices, usage);

@@ -31,6 +31,8 @@ class AnswerFormat {
   virtual void finish(int choice, wire::FinishReason reason, std::string_view matched_stop,
                       std::string& out) = 0;
   virtual void usage(const wire::TokenUsage& usage, std::string& out) = 0;
+  // Another worker has sent so many characters of the choice, as its tokens' log-probabilities count them.
+  virtual void resume(int choice, int characters) = 0;
 
   // The answer of a request that does not stream.
   virtual std::string whole(const std::vector<wire::FinishedChoice>& choices,

@@ -69,14 +69,18 @@ void GenerationSession::submit_all(std::vector<SessionPrompt> prompts) {
     const std::lock_guard lock(mutex_);
     choices_per_prompt_ = prompts.front().request.n;
     running_ = prompts.size();
+    arrived_ = prompts.front().request.arrival;
     choices_.resize(prompts.size() * static_cast<std::size_t>(choices_per_prompt_));
     for (Choice& choice : choices_) choice.result.has_logprobs = options_.logprobs;
     for (SessionPrompt& prompt : prompts) {
       prompts_.push_back({std::move(prompt.echo), {}});
       first_tokens_.push_back(prompt.request.prompt.front());
     }
+    if (!options_.resume.empty()) take_up(prompts);
   }
   for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].request.resume.empty() && !options_.resume.empty())
+      continue;  // its choices have all ended
     auto id = engine_.submit(
         std::move(prompts[i].request),
         [self = shared_from_this(), i](engine::OutputEvent&& event) { self->on_event(i, std::move(event)); });
@@ -102,6 +106,10 @@ void GenerationSession::submit_all(std::vector<SessionPrompt> prompts) {
     started_ = true;
     for (auto& [prompt, event] : early_) handle(prompt, event);
     early_.clear();
+    if (running_ == 0 && response_ != nullptr) {  // every choice had ended before
+      std::string out;
+      complete(out);
+    }
     // An abort of all that came since enter() found in the engine only what had been submitted by then.
     aborted_ = aborted_ || registry_.aborts_all(options_.number);
     cancels = gone_ || aborted_;
@@ -146,30 +154,24 @@ void GenerationSession::handle(std::size_t prompt, engine::OutputEvent& event) {
   const std::size_t index =
       prompt * static_cast<std::size_t>(choices_per_prompt_) + static_cast<std::size_t>(event.choice);
   Choice& choice = choices_[index];
+  if (first_token_ == 0 && !event.tokens.empty()) first_token_ = seconds_between(arrived_, now());
   if (!event.prompt_logprobs.empty()) {
     prompts_[prompt].echo_logprobs =
         logprobs_of(first_tokens_[prompt], event.prompt_logprobs, prompts_[prompt].echo);
   }
-  if (!choice.begun) {
-    choice.begun = true;
-    if (options_.stream) format_->begin(static_cast<int>(index), out);
-    if (options_.echo) {
-      if (options_.logprobs && prompts_[prompt].echo_logprobs.empty()) {
-        prompts_[prompt].echo_logprobs =
-            logprobs_of(first_tokens_[prompt], {}, prompts_[prompt].echo);  // one token alone has no score
-      }
-      const PromptState& state = prompts_[prompt];
-      add_piece(index, {state.echo, options_.logprobs ? &state.echo_logprobs : nullptr}, out);
-    }
-  }
+  if (!choice.begun) begin_choice(prompt, index, out);
+  note_tokens(index, event, out);
   if (!event.text.empty() || (options_.logprobs && !event.tokens.empty())) {
     std::vector<wire::TokenLogprobs> logprobs;
     if (options_.logprobs) logprobs = logprobs_of(event.tokens);
     add_piece(index, {event.text, options_.logprobs ? &logprobs : nullptr}, out);
+  } else if (options_.inner && !event.tokens.empty()) {
+    out += '\n';  // the note stands alone
   }
   if (event.finish) {
     choice.result.reason = to_wire(*event.finish);
     choice.result.matched_stop = event.matched_stop;
+    note(wire::InnerNote::Kind::kFinish, index, out);
     if (options_.stream)
       format_->finish(static_cast<int>(index), choice.result.reason, event.matched_stop, out);
   }
@@ -183,6 +185,73 @@ void GenerationSession::handle(std::size_t prompt, engine::OutputEvent& event) {
     }
   }
   if (options_.stream && !out.empty()) response_->write(out);
+}
+
+void GenerationSession::begin_choice(std::size_t prompt, std::size_t index, std::string& out) {
+  choices_[index].begun = true;
+  std::string begin;
+  if (options_.stream) format_->begin(static_cast<int>(index), begin);
+  if (options_.echo) {
+    if (options_.logprobs && prompts_[prompt].echo_logprobs.empty()) {
+      prompts_[prompt].echo_logprobs =
+          logprobs_of(first_tokens_[prompt], {}, prompts_[prompt].echo);  // one token alone has no score
+    }
+    const PromptState& state = prompts_[prompt];
+    add_piece(index, {state.echo, options_.logprobs ? &state.echo_logprobs : nullptr}, begin);
+  }
+  if (begin.empty()) return;
+  note(wire::InnerNote::Kind::kRole, index, out);
+  out += begin;
+}
+
+// What another worker has put out: usage counts it, and offsets begin behind it.
+void GenerationSession::take_up(const std::vector<SessionPrompt>& prompts) {
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const wire::ResumedFields& from = options_.resume[i];
+    Choice& choice = choices_[i];
+    choice.tokens = std::ssize(from.output_ids);
+    choice.bytes = from.emitted_bytes;
+    choice.begun = choice.tokens > 0 || from.finished;
+    if (!options_.logprobs || !choice.begun) continue;
+    const std::size_t prompt = i / static_cast<std::size_t>(choices_per_prompt_);
+    int characters = options_.echo ? wire::count_characters(prompts_[prompt].echo) : 0;
+    for (const TokenId id : from.output_ids) {
+      const bool shown = !options_.skip_special || !tokenizer_->is_special(id);
+      if (shown) characters += wire::count_characters(tokenizer_->piece(id));
+    }
+    format_->resume(static_cast<int>(i), characters);
+  }
+  // Prompts whose choices have all ended are not computed again.
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (!prompts[i].request.resume.empty()) continue;
+    --running_;
+    usage_.prompt_tokens += static_cast<int>(prompts[i].request.prompt.size());
+    for (std::size_t c = 0; c < static_cast<std::size_t>(choices_per_prompt_); ++c)
+      usage_.completion_tokens +=
+          static_cast<int>(choices_[i * static_cast<std::size_t>(choices_per_prompt_) + c].tokens);
+  }
+}
+
+void GenerationSession::note(wire::InnerNote::Kind kind, std::size_t index, std::string& out) const {
+  if (!options_.inner) return;
+  wire::InnerNote note;
+  note.kind = kind;
+  note.choice = static_cast<std::int32_t>(index);
+  note.append_to(out);
+}
+
+void GenerationSession::note_tokens(std::size_t index, const engine::OutputEvent& event, std::string& out) {
+  if (!options_.inner || (event.tokens.empty() && event.text.empty())) return;
+  Choice& choice = choices_[index];
+  wire::InnerNote note;
+  note.choice = static_cast<std::int32_t>(index);
+  note.index = choice.tokens;
+  for (const engine::TokenOutput& token : event.tokens) note.token_ids.push_back(token.id);
+  note.byte_offset = choice.bytes;
+  note.bytes = std::ssize(event.text);
+  note.append_to(out);
+  choice.tokens += std::ssize(event.tokens);
+  choice.bytes += note.bytes;
 }
 
 void GenerationSession::add_piece(std::size_t index, const Piece& piece, std::string& out) {
@@ -199,7 +268,19 @@ void GenerationSession::add_piece(std::size_t index, const Piece& piece, std::st
 void GenerationSession::complete(std::string& out) {
   release_name();
   if (options_.stream) {
-    format_->usage(usage_, out);
+    std::string event;
+    format_->usage(usage_, event);
+    if (options_.inner) {
+      wire::InnerNote note;
+      note.kind = wire::InnerNote::Kind::kUsage;
+      note.prompt_tokens = usage_.prompt_tokens;
+      note.cached_tokens = usage_.cached_tokens;
+      note.completion_tokens = usage_.completion_tokens;
+      note.first_token_us = static_cast<std::int64_t>(first_token_ * 1e6);
+      note.append_to(out);
+      if (event.empty()) event = "\n";
+    }
+    out += event;
     out += wire::kSseDone;
     response_->write(out);
     response_->end();

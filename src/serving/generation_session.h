@@ -23,7 +23,9 @@
 #include "serving/answer_format.h"
 #include "serving/session_registry.h"
 #include "tokenizer/tokenizer.h"
+#include "wire/inner_note.h"
 #include "wire/response_writer.h"
+#include "wire/shoal_resume.h"
 
 namespace shoal::serving {
 
@@ -42,6 +44,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
     bool skip_special = true;  // special tokens of the output have no text
     std::string rid;           // the client's name for the request; empty: none
     std::uint64_t number = 0;  // of the request on the text thread
+    bool inner = false;        // a gateway asks for notes beside the events (wire/inner_note.h)
+    // One for each choice where the answer was begun by another worker; else empty.
+    std::vector<wire::ResumedFields> resume;
   };
 
   // Submits every prompt; from then on the session runs by itself. All prompts have the same n. A rid that
@@ -58,6 +63,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   struct Choice {
     wire::FinishedChoice result;
     bool begun = false;
+    std::int64_t tokens = 0;  // put out so far, and their text in bytes; other workers' included
+    std::int64_t bytes = 0;
   };
   struct PromptState {
     std::string echo;
@@ -72,7 +79,12 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void submit_all(std::vector<SessionPrompt> prompts);
   void on_event(std::size_t prompt, engine::OutputEvent&& event);
   void handle(std::size_t prompt, engine::OutputEvent& event);
+  void begin_choice(std::size_t prompt, std::size_t index, std::string& out);
   void add_piece(std::size_t index, const Piece& piece, std::string& out);
+  // Where a gateway asks for them.
+  void note_tokens(std::size_t index, const engine::OutputEvent& event, std::string& out);
+  void note(wire::InnerNote::Kind kind, std::size_t index, std::string& out) const;
+  void take_up(const std::vector<SessionPrompt>& prompts);
   void complete(std::string& out);
   void fail(const Status& error);
   void cancel();
@@ -99,10 +111,12 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   std::int32_t choices_per_prompt_ = 1;
   std::size_t running_ = 0;  // engine requests without their last event
   wire::TokenUsage usage_;
-  bool started_ = false;  // every prompt accepted
-  bool gone_ = false;     // the client has left, or the answer has failed
-  bool aborted_ = false;  // abort() came while prompts were still being submitted
-  bool named_ = false;    // stands in the registry
+  TimePoint arrived_{};
+  double first_token_ = 0;  // seconds from then; 0: none yet
+  bool started_ = false;    // every prompt accepted
+  bool gone_ = false;       // the client has left, or the answer has failed
+  bool aborted_ = false;    // abort() came while prompts were still being submitted
+  bool named_ = false;      // stands in the registry
   std::vector<std::pair<std::size_t, engine::OutputEvent>> early_;  // events that came before started_
 };
 

@@ -14,6 +14,7 @@
 #include "wire/api_error.h"
 #include "wire/json.h"
 #include "wire/openai_request.h"
+#include "wire/shoal_resume.h"
 
 namespace shoal::serving {
 namespace {
@@ -50,12 +51,32 @@ Status check_model(const Worker& worker, const std::string& asked) {
 }
 
 // Drawn: the request's own id may be a tracing id that several calls share. The log names both.
-wire::AnswerId answer_id(const Worker& worker, const wire::ResponsePtr& response, const std::string& rid,
-                         const char* prefix) {
+// A gateway names the answer itself, so that it stays the same when another worker goes on with it.
+wire::AnswerId answer_id(const Worker& worker, const wire::HttpRequest& http,
+                         const wire::ResponsePtr& response, const std::string& rid, const char* prefix) {
   thread_local std::mt19937_64 random{std::random_device{}()};
-  std::string id = fmt::format("{}{:016x}{:016x}", prefix, random(), random());
+  const auto given = wire::AnswerName::parse(http.header("x-shoal-answer").value_or(""));
+  std::string id = given ? prefix + given->id : fmt::format("{}{:016x}{:016x}", prefix, random(), random());
   log(LogLevel::kInfo, "request.read", "answer={} id={} rid={}", id, response->request_id(), rid);
-  return {std::move(id), static_cast<std::int64_t>(std::time(nullptr)), worker.served_name};
+  const auto created = given ? given->created : static_cast<std::int64_t>(std::time(nullptr));
+  return {std::move(id), created, worker.served_name};
+}
+
+bool asks_for_notes(const wire::HttpRequest& http) {
+  return http.header("x-shoal-inner").value_or("") == "1";
+}
+
+// Of the choices from `first` on; nothing where none is left to be computed.
+std::vector<engine::ResumedChoice> resumed_choices(const std::vector<wire::ResumedFields>& fields,
+                                                   std::size_t first, int n) {
+  std::vector<engine::ResumedChoice> choices;
+  bool open = false;
+  for (std::size_t i = first; i < first + static_cast<std::size_t>(n); ++i) {
+    choices.push_back({fields[i].output_ids, fields[i].emitted_bytes, fields[i].finished});
+    open = open || !fields[i].finished;
+  }
+  if (!open) choices.clear();
+  return choices;
 }
 
 // A gateway goes on elsewhere where this worker loses a rank; whoever asks directly has nowhere else.
@@ -78,7 +99,9 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
   SHOAL_ASSIGN(prompt, worker.prompts.chat(chat));
   SHOAL_ASSIGN(request, make_generate_request(chat.common, std::move(prompt),
                                               worker.engine->description().vocabulary));
-  wire::AnswerId answer = answer_id(worker, response, chat.common.rid, "chatcmpl-");
+  SHOAL_ASSIGN(resume, wire::parse_resume(http.body, chat.common.sampling.n));
+  if (!resume.empty()) request.resume = resumed_choices(resume, 0, chat.common.sampling.n);
+  wire::AnswerId answer = answer_id(worker, http, response, chat.common.rid, "chatcmpl-");
   request.rid = answer.id;
   request.continues_prompt = chat.continue_final_message;
   request.outlives_ranks = has_nowhere_else(http);
@@ -91,7 +114,9 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
                             .echo = false,
                             .skip_special = chat.common.sampling.skip_special_tokens,
                             .rid = chat.common.rid,
-                            .number = worker.text->current()});
+                            .number = worker.text->current(),
+                            .inner = chat.common.stream && asks_for_notes(http),
+                            .resume = std::move(resume)});
   return {};
 }
 
@@ -100,7 +125,9 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
   SHOAL_TRY(check_model(worker, completion.common.model));
   const wire::SamplingFields& sampling = completion.common.sampling;
   SHOAL_TRY(check_choices(worker, completion.prompts.size(), sampling.n));
-  wire::AnswerId answer = answer_id(worker, response, completion.common.rid, "cmpl-");
+  SHOAL_ASSIGN(resume, wire::parse_resume(http.body,
+                                          static_cast<std::int32_t>(completion.prompts.size()) * sampling.n));
+  wire::AnswerId answer = answer_id(worker, http, response, completion.common.rid, "cmpl-");
   std::vector<SessionPrompt> prompts;
   for (const wire::Prompt& prompt : completion.prompts) {
     SHOAL_ASSIGN(ids, worker.prompts.completion(prompt));
@@ -117,6 +144,10 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
     request.continues_prompt = true;
     request.outlives_ranks = has_nowhere_else(http);
     if (completion.echo && sampling.logprobs) request.prompt_logprobs = sampling.top_logprobs;
+    if (!resume.empty()) {
+      const std::size_t first = (prompts.size() - 1) * static_cast<std::size_t>(sampling.n);
+      request.resume = resumed_choices(resume, first, sampling.n);
+    }
     added.request = std::move(request);
   }
   const int choices = static_cast<int>(prompts.size()) * sampling.n;
@@ -128,7 +159,9 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
        .echo = completion.echo,
        .skip_special = sampling.skip_special_tokens,
        .rid = completion.common.rid,
-       .number = worker.text->current()});
+       .number = worker.text->current(),
+       .inner = completion.common.stream && asks_for_notes(http),
+       .resume = std::move(resume)});
   return {};
 }
 

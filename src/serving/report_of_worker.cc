@@ -21,6 +21,7 @@ wire::WorkerReport report_of(const Worker& worker, bool draining) {
   report.context = engine.context();
   report.max_sequences = worker.max_sequences;
   report.created = worker.created;
+  report.resumes = true;
   report.sequence = ++*worker.reports;
   const engine::WorkerReport ranks = engine.worker();
   report.epoch = static_cast<std::int64_t>(ranks.epoch.value);

@@ -93,6 +93,10 @@ void Service::add_routes() {
       }));
 }
 
+wire::WorkerReport Service::report() const {
+  return report_of(*worker_, draining_.load(std::memory_order_relaxed));
+}
+
 bool Service::drain(std::chrono::milliseconds deadline) {
   draining_.store(true, std::memory_order_relaxed);
   const TimePoint end = now() + deadline;

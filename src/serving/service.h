@@ -17,6 +17,7 @@
 #include "serving/api_keys.h"
 #include "serving/worker.h"
 #include "wire/http_server.h"
+#include "wire/worker_report.h"
 
 namespace shoal::serving {
 
@@ -36,6 +37,9 @@ class Service {
   std::uint16_t port() const { return port_; }
   // Once.
   void set_worker(std::unique_ptr<Worker> worker);
+
+  // What it says of itself to gateways; once it has its worker.
+  wire::WorkerReport report() const;
 
   // Refuses new requests with 503, lets the running ones finish until the deadline, then cuts them. True
   // where none had to be cut.

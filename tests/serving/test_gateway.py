@@ -30,6 +30,7 @@ def gateway(small, second):
 def streamed(server, body, headers=None, path="/v1/completions"):
     """The answer's events and its head."""
     with server.connect() as connection:
+        connection.settimeout(120)
         data = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
         extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n{extra}"
