@@ -41,7 +41,7 @@ struct GatewayFlags {
   std::string log_level = "info";
   double drain_seconds = 30;
   double queue_seconds = 30;
-  double worker_seconds = 10;
+  double worker_seconds = 30;
   double stall_seconds = 30;
   double deadline_seconds = 3600;
   double probe_seconds = 0.4;

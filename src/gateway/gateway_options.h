@@ -47,7 +47,7 @@ struct GatewayOptions {
   std::int32_t max_queue = 1024;    // that wait; further ones get 429
   std::chrono::milliseconds queue_patience{30'000};
   std::int32_t attempts = 5;                          // of one request
-  std::chrono::milliseconds worker_patience{10'000};  // for a worker to come, where none can take a request
+  std::chrono::milliseconds worker_patience{30'000};  // for a worker to come, where none can take a request
   std::chrono::milliseconds stall{30'000};            // in the middle of a stream: its worker counts as lost
   std::chrono::milliseconds deadline{3'600'000};      // of one request
   // Of a stream's output not yet taken by its client: past the first no more is read from the worker, until

@@ -62,9 +62,8 @@ wire::AnswerId answer_id(const Worker& worker, const wire::HttpRequest& http,
   return {std::move(id), created, worker.served_name};
 }
 
-bool asks_for_notes(const wire::HttpRequest& http) {
-  return http.header("x-shoal-inner").value_or("") == "1";
-}
+// One that asks for notes, and can go on elsewhere.
+bool comes_from_gateway(const wire::HttpRequest& http) { return http.header("x-shoal-inner") == "1"; }
 
 // Of the choices from `first` on; nothing where none is left to be computed.
 std::vector<engine::ResumedChoice> resumed_choices(const std::vector<wire::ResumedFields>& fields,
@@ -78,9 +77,6 @@ std::vector<engine::ResumedChoice> resumed_choices(const std::vector<wire::Resum
   if (!open) choices.clear();
   return choices;
 }
-
-// A gateway goes on elsewhere where this worker loses a rank; whoever asks directly has nowhere else.
-bool has_nowhere_else(const wire::HttpRequest& http) { return http.header("x-shoal-inner") != "1"; }
 
 // More answers than may run and wait together would never fit: not worth a second try.
 Status check_choices(const Worker& worker, std::size_t prompts, int n) {
@@ -104,7 +100,8 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
   wire::AnswerId answer = answer_id(worker, http, response, chat.common.rid, "chatcmpl-");
   request.rid = answer.id;
   request.continues_prompt = chat.continue_final_message;
-  request.outlives_ranks = has_nowhere_else(http);
+  // A gateway goes on elsewhere where this worker loses a rank; whoever asks directly has nowhere else.
+  request.outlives_ranks = !comes_from_gateway(http);
   std::vector<SessionPrompt> prompts;
   prompts.push_back({std::move(request), {}});
   GenerationSession::start(*worker.engine, *worker.sessions, response,
@@ -115,7 +112,7 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
                             .skip_special = chat.common.sampling.skip_special_tokens,
                             .rid = chat.common.rid,
                             .number = worker.text->current(),
-                            .inner = chat.common.stream && asks_for_notes(http),
+                            .inner = chat.common.stream && comes_from_gateway(http),
                             .resume = std::move(resume)});
   return {};
 }
@@ -142,7 +139,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
     request.rid = answer.id;
     if (completion.prompts.size() > 1) request.rid += fmt::format("-{}", prompts.size() - 1);
     request.continues_prompt = true;
-    request.outlives_ranks = has_nowhere_else(http);
+    request.outlives_ranks = !comes_from_gateway(http);
     if (completion.echo && sampling.logprobs) request.prompt_logprobs = sampling.top_logprobs;
     if (!resume.empty()) {
       const std::size_t first = (prompts.size() - 1) * static_cast<std::size_t>(sampling.n);
@@ -160,7 +157,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
        .skip_special = sampling.skip_special_tokens,
        .rid = completion.common.rid,
        .number = worker.text->current(),
-       .inner = completion.common.stream && asks_for_notes(http),
+       .inner = completion.common.stream && comes_from_gateway(http),
        .resume = std::move(resume)});
   return {};
 }
