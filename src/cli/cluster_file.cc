@@ -75,6 +75,12 @@ class Fields {
       value.push_back(*text);
     }
   }
+  const toml::table* take_table(std::string_view key) {
+    const auto* node = find(key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_table()) wrong(*node, key, fmt::format("a table, begun by [{}]", key));
+    return node->as_table();
+  }
   const toml::array* take_tables(std::string_view key) {
     const auto* node = find(key);
     if (node == nullptr) return nullptr;
@@ -134,6 +140,47 @@ Expected<ClusterHost> host_of(const toml::table& table, const std::string& file,
   return host;
 }
 
+Expected<ClusterGateway> gateway_of(const toml::table& table, const std::string& file) {
+  ClusterGateway gateway;
+  Fields fields(table, file);
+  fields.take("host", gateway.host);
+  fields.take_number<std::uint16_t>("port", gateway.port, 1, std::numeric_limits<std::uint16_t>::max());
+  fields.take("flags", gateway.flags);
+  SHOAL_TRY(fields.status());
+  return gateway;
+}
+
+// Where a process of this machine reaches a server that listens there.
+std::string reachable(const std::string& host) {
+  if (host == "0.0.0.0") return "127.0.0.1";
+  if (host == "::") return "[::1]";
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
+std::string server_url(const ClusterFile& cluster, std::int32_t server) {
+  const bool tls = std::ranges::find(cluster.flags, "--tls-cert") != cluster.flags.end();
+  return fmt::format("http{}://{}:{}", tls ? "s" : "", reachable(cluster.host), cluster.port + server);
+}
+
+Status check_servers(const ClusterFile& cluster) {
+  const auto bad = [&](const std::string& sentence) {
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{}: {}", cluster.file.string(), sentence));
+  };
+  if (cluster.servers == 1 && !cluster.gateway) return {};
+  if (cluster.servers > 1 && !cluster.gateway)
+    return bad("several 'servers' need a [gateway] in front of them");
+  if (cluster.servers > 1 && cluster.hosts.size() > 1)
+    return bad("several 'servers' stand on one host alone: ranks of other hosts would not know whom to join");
+  const std::int32_t last = cluster.port + cluster.servers - 1;
+  if (last > std::numeric_limits<std::uint16_t>::max())
+    return bad(
+        fmt::format("{} servers from port {} on: there are no such ports", cluster.servers, cluster.port));
+  if (cluster.gateway->port >= cluster.port && cluster.gateway->port <= last)
+    return bad(fmt::format("the gateway's port {} is a server's, too: 'port' is the first server's",
+                           cluster.gateway->port));
+  return {};
+}
+
 Status check(const ClusterFile& cluster) {
   const auto bad = [&](const std::string& sentence) {
     return Status(ErrorCode::kInvalidArgument, fmt::format("{}: {}", cluster.file.string(), sentence));
@@ -144,6 +191,7 @@ Status check(const ClusterFile& cluster) {
   if (ranks != cluster.tp * cluster.pp)
     return bad(fmt::format("tp {} and pp {} take {} ranks, the hosts have {}", cluster.tp, cluster.pp,
                            cluster.tp * cluster.pp, ranks));
+  SHOAL_TRY(check_servers(cluster));
   if (cluster.hosts.size() == 1) {
     if (!cluster.join.empty()) return bad("'join' is for several hosts: with one no rank joins");
     if (!cluster.token_file.empty() || !cluster.hosts.front().token_file.empty())
@@ -186,10 +234,16 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   fields.take("logs", cluster.logs);
   fields.take_number<std::int32_t>("tp", cluster.tp, 1, 64);
   fields.take_number<std::int32_t>("pp", cluster.pp, 1, 64);
+  fields.take_number<std::int32_t>("servers", cluster.servers, 1, 1024);
+  const toml::table* gateway = fields.take_table("gateway");
   fields.take_number<double>("drain_seconds", cluster.drain_seconds, 0, 86400);
   fields.take("flags", cluster.flags);
   const toml::array* hosts = fields.take_tables("hosts");
   SHOAL_TRY(fields.status());
+  if (gateway != nullptr) {
+    SHOAL_ASSIGN(read, gateway_of(*gateway, file.string()));
+    cluster.gateway = std::move(read);
+  }
   for (std::size_t i = 0; hosts != nullptr && i < hosts->size(); ++i) {
     SHOAL_ASSIGN(host, host_of(*hosts->get(i)->as_table(), file.string(), i));
     cluster.hosts.push_back(std::move(host));
@@ -218,23 +272,27 @@ std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::
     const std::string token = host.token_file.empty() ? cluster.token_file.string() : host.token_file;
     const std::string program = host.shoal.empty() ? shoal : host.shoal;
     if (i == 0) {
-      ClusterProcess server{"server", "server.log", host.start};
-      append(server.command,
-             {program, "serve", host.model.empty() ? cluster.model : host.model, "--host", cluster.host,
-              "--port", std::to_string(cluster.port), "--tp", std::to_string(cluster.tp), "--pp",
-              std::to_string(cluster.pp), "--drain-seconds", fmt::format("{}", cluster.drain_seconds)});
-      if (host.threads > 0) append(server.command, {"--threads", std::to_string(host.threads)});
-      if (cluster.hosts.size() > 1)
-        append(server.command, {"--listen-ranks", cluster.join, "--token-file", token, "--local-ranks",
-                                std::to_string(host.ranks)});
-      append(server.command, cluster.flags);
-      processes.push_back(std::move(server));
+      for (std::int32_t n = 0; n < cluster.servers; ++n) {
+        const std::string number = n == 0 ? "" : fmt::format("{}", n + 1);
+        ClusterProcess server{ClusterProcess::Kind::kServer, n == 0 ? "server" : "server " + number,
+                              n == 0 ? "server.log" : fmt::format("server-{}.log", number), host.start};
+        append(server.command,
+               {program, "serve", host.model.empty() ? cluster.model : host.model, "--host", cluster.host,
+                "--port", std::to_string(cluster.port + n), "--tp", std::to_string(cluster.tp), "--pp",
+                std::to_string(cluster.pp), "--drain-seconds", fmt::format("{}", cluster.drain_seconds)});
+        if (host.threads > 0) append(server.command, {"--threads", std::to_string(host.threads)});
+        if (cluster.hosts.size() > 1)
+          append(server.command, {"--listen-ranks", cluster.join, "--token-file", token, "--local-ranks",
+                                  std::to_string(host.ranks)});
+        append(server.command, cluster.flags);
+        processes.push_back(std::move(server));
+      }
       rank = host.ranks;
       continue;
     }
     for (std::int32_t n = 0; n < host.ranks; ++n, ++rank) {
-      ClusterProcess process{fmt::format("rank {} on {}", rank, host.name), fmt::format("rank-{}.log", rank),
-                             host.start};
+      ClusterProcess process{ClusterProcess::Kind::kRank, fmt::format("rank {} on {}", rank, host.name),
+                             fmt::format("rank-{}.log", rank), host.start};
       append(process.command, {program, "rank", "--join", cluster.join, "--token-file", token, "--rank",
                                std::to_string(rank)});
       if (!host.model.empty()) append(process.command, {"--model", host.model});
@@ -242,6 +300,18 @@ std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::
       append(process.command, host.flags);
       processes.push_back(std::move(process));
     }
+  }
+  if (cluster.gateway) {
+    ClusterProcess gateway{ClusterProcess::Kind::kGateway, "gateway", "gateway.log",
+                           cluster.hosts.front().start};
+    append(gateway.command,
+           {cluster.hosts.front().shoal.empty() ? shoal : cluster.hosts.front().shoal, "gateway", "--host",
+            cluster.gateway->host, "--port", std::to_string(cluster.gateway->port), "--drain-seconds",
+            fmt::format("{}", cluster.drain_seconds)});
+    for (std::int32_t n = 0; n < cluster.servers; ++n)
+      append(gateway.command, {"--worker", server_url(cluster, n)});
+    append(gateway.command, cluster.gateway->flags);
+    processes.push_back(std::move(gateway));
   }
   return processes;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,13 @@ struct ClusterHost {
   std::vector<std::string> flags;  // more, for `shoal rank` there
 };
 
+// In front of the servers, on the first host.
+struct ClusterGateway {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;
+  std::vector<std::string> flags;  // more, for `shoal gateway`
+};
+
 struct ClusterFile {
   std::filesystem::path file;
   std::string model;
@@ -35,6 +43,10 @@ struct ClusterFile {
   std::string health;             // a URL; empty: of host and port
   std::filesystem::path token_file;
   std::filesystem::path logs;
+  // Servers of the model, each with ranks of its own, on ports from `port` on; more than one on one host
+  // alone.
+  std::int32_t servers = 1;
+  std::optional<ClusterGateway> gateway;
   std::int32_t tp = 1;
   std::int32_t pp = 1;
   double drain_seconds = 30;
@@ -45,12 +57,14 @@ struct ClusterFile {
 Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file);
 
 struct ClusterProcess {
-  std::string name;  // "server", "rank 2 on b"
+  enum class Kind : std::uint8_t { kServer, kRank, kGateway };
+  Kind kind = Kind::kRank;
+  std::string name;  // "server", "server 2", "rank 2 on b", "gateway"
   std::string log;   // file name
   std::vector<std::string> command;
 };
 
-// The server first, then the ranks of the other hosts. shoal: this program.
+// The servers first, then the ranks of the other hosts, the gateway last. shoal: this program.
 std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::string& shoal);
 
 }  // namespace shoal::cli

@@ -36,14 +36,15 @@ std::string text_of(const wire::Url& url) {
 
 std::string health_url(const ClusterFile& cluster) {
   if (!cluster.health.empty()) return cluster.health;
-  std::string host = cluster.host;
+  std::string host = cluster.gateway ? cluster.gateway->host : cluster.host;
   if (host == "0.0.0.0") host = "127.0.0.1";
   if (host == "::") host = "::1";
   const bool is_v6 = host.find(':') != std::string::npos;
-  const bool tls = std::ranges::any_of(cluster.flags, [](const std::string& flag) {
-    return flag == "--tls-cert" || flag.starts_with("--tls-cert=");
-  });
-  return fmt::format("http{}://{}:{}/health", tls ? "s" : "", is_v6 ? "[" + host + "]" : host, cluster.port);
+  const auto& flags = cluster.gateway ? cluster.gateway->flags : cluster.flags;
+  const bool tls = std::ranges::any_of(
+      flags, [](const std::string& flag) { return flag == "--tls-cert" || flag.starts_with("--tls-cert="); });
+  return fmt::format("http{}://{}:{}/health", tls ? "s" : "", is_v6 ? "[" + host + "]" : host,
+                     cluster.gateway ? cluster.gateway->port : cluster.port);
 }
 
 }  // namespace
@@ -76,10 +77,15 @@ Expected<ClusterSupervisor> ClusterSupervisor::make(const ClusterFile& cluster, 
     tls = *std::move(trusted);
   }
   ClusterSupervisor supervisor(cluster, *std::move(health), std::move(tls), std::move(say));
-  for (ClusterProcess& process : processes_of(cluster, shoal))
+  for (ClusterProcess& process : processes_of(cluster, shoal)) {
+    supervisor.servers_ += process.kind == ClusterProcess::Kind::kServer ? 1 : 0;
+    supervisor.gateway_ |= process.kind == ClusterProcess::Kind::kGateway;
     supervisor.processes_.emplace_back(std::move(process.name), cluster.logs / process.log,
                                        std::move(process.command));
-  supervisor.say_(fmt::format("starting: {} ranks on {} hosts; logs in {}", cluster.tp * cluster.pp,
+  }
+  const std::string servers = cluster.servers > 1 ? fmt::format("{} servers with ", cluster.servers) : "";
+  supervisor.say_(fmt::format("starting: {}{}{} ranks on {} hosts; logs in {}",
+                              cluster.gateway ? "a gateway, " : "", servers, cluster.tp * cluster.pp,
                               cluster.hosts.size(), cluster.logs.string()));
   return supervisor;
 }
@@ -105,7 +111,7 @@ Status ClusterSupervisor::tick() {
     if (!was_ready_) return started;
     say_(started.message());
   }
-  if (processes_.front().running() && now() >= next_question_) {
+  if ((gateway_ ? processes_.back() : processes_.front()).running() && now() >= next_question_) {
     next_question_ = now() + kAskEvery;
     ask_health();
   }
@@ -113,17 +119,17 @@ Status ClusterSupervisor::tick() {
 }
 
 Status ClusterSupervisor::look_at_ends() {
-  for (SupervisedProcess& process : processes_) {
-    const auto end = process.ended();
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const auto end = processes_[i].ended();
     if (!end) continue;
-    const bool server = &process == &processes_.front();
-    const bool hopeless = server || end->code == kUsage || end->code == kNotStarted;
+    const bool hopeless = is_server(i) || is_gateway(i) || end->code == kUsage || end->code == kNotStarted;
     if (!was_ready_ && hopeless) {
       set_state(ClusterState::kDown, end->sentence);
       return {ErrorCode::kUnavailable, end->sentence};
     }
     const std::string again = end->pause > 0 ? fmt::format("again in {} s", end->pause) : "started again";
-    if (server) {
+    // Where several serve, the gateway says what is left of them.
+    if (is_gateway(i) || (is_server(i) && servers_ == 1)) {
       set_state(ClusterState::kDown, fmt::format("{}; {}", end->sentence, again));
     } else {
       say_(fmt::format("{}; {}", end->sentence, again));
@@ -150,7 +156,7 @@ Expected<wire::HttpAnswer> ClusterSupervisor::ask() {
 void ClusterSupervisor::ask_health() {
   const auto answer = ask();
   if (answer.ok() && answer->status == 200) {
-    set_state(ClusterState::kReady, text_of(health_));
+    heard(*answer);
   } else if (was_ready_) {
     // A server that is being started again does not answer for a while.
     if (!answer.ok() && state_ == ClusterState::kDown) return;
@@ -164,19 +170,39 @@ void ClusterSupervisor::ask_health() {
   }
 }
 
-bool ClusterSupervisor::stop(const std::function<bool()>& hurry) {
-  bool clean = true;
-  SupervisedProcess& server = processes_.front();
-  server.signal(SIGTERM);
+// It is well. A gateway also says how many of its servers are.
+void ClusterSupervisor::heard(const wire::HttpAnswer& answer) {
+  const auto body = nlohmann::json::parse(answer.body, nullptr, false);
+  const bool counts = gateway_ && body.is_object() && body.contains("workers") &&
+                      body["workers"].is_number() && body.contains("available") &&
+                      body["available"].is_number();
+  if (!counts || body["available"] == body["workers"]) {
+    set_state(ClusterState::kReady, text_of(health_));
+  } else if (was_ready_) {
+    set_state(ClusterState::kDegraded, fmt::format("{} of {} servers serve", body["available"].get<int>(),
+                                                   body["workers"].get<int>()));
+  }
+}
+
+bool ClusterSupervisor::end(SupervisedProcess& process, const std::function<bool()>& hurry) {
+  process.signal(SIGTERM);
   const TimePoint drained =
       now() + std::chrono::duration_cast<Clock::duration>(drain_) + std::chrono::seconds(15);
-  while (!server.wait(now() + std::chrono::milliseconds(100))) {
+  while (!process.wait(now() + std::chrono::milliseconds(100))) {
     if (now() < drained && !hurry()) continue;
-    server.signal(SIGKILL);
-    clean = false;
-    server.wait(now() + kRankTime);
-    break;
+    process.signal(SIGKILL);
+    process.wait(now() + kRankTime);
+    return false;
   }
+  return true;
+}
+
+bool ClusterSupervisor::stop(const std::function<bool()>& hurry) {
+  bool clean = true;
+  // Servers finish what the gateway lets finish.
+  if (gateway_) clean &= end(processes_.back(), hurry);
+  for (std::size_t i = 0; i < servers_; ++i) processes_[i].signal(SIGTERM);
+  for (std::size_t i = 0; i < servers_; ++i) clean &= end(processes_[i], hurry);
   // Ranks that served leave with it; those that wait for it have not heard.
   const TimePoint leaving = now() + (was_ready_ ? kRankTime / 2 : std::chrono::seconds(0));
   for (SupervisedProcess& rank : processes_) {

@@ -2,9 +2,9 @@
 //
 // Thread-safety: belongs to one thread; asking the server's health has a thread of its own inside HttpClient.
 // Ownership: owns the processes. The destructor kills what stop() has not ended.
-// Invariants: before the cluster has been ready once, a process that cannot succeed (the server ends by
-//   itself, a command is not found or refuses its flags, another server has the port) ends the whole;
-//   afterwards whatever ends is started again.
+// Invariants: before the cluster has been ready once, a process that cannot succeed (a server or the
+//   gateway ends by itself, a command is not found or refuses its flags, another server has the port) ends
+//   the whole; afterwards whatever ends is started again.
 
 #pragma once
 
@@ -35,8 +35,8 @@ class ClusterSupervisor {
   // One look at everything: starts what is due, notices what has ended, asks for the server's health. Fails
   // where the cluster cannot come to be.
   Status tick();
-  // The server drains, the ranks end with it. False where something had to be killed. hurry: asked now and
-  // then; true ends the waiting.
+  // The gateway drains, then the servers; the ranks end with theirs. False where something had to be killed.
+  // hurry: asked now and then; true ends the waiting.
   bool stop(const std::function<bool()>& hurry);
 
   ClusterState state() const { return state_; }
@@ -49,6 +49,11 @@ class ClusterSupervisor {
   Status check_port();
   Expected<wire::HttpAnswer> ask();
   Status look_at_ends();
+  bool is_server(std::size_t process) const { return process < servers_; }
+  bool is_gateway(std::size_t process) const { return gateway_ && process + 1 == processes_.size(); }
+  // SIGTERM, and SIGKILL where it has not drained in time.
+  bool end(SupervisedProcess& process, const std::function<bool()>& hurry);
+  void heard(const wire::HttpAnswer& answer);
   void ask_health();
   void set_state(ClusterState state, const std::string& why);
 
@@ -56,7 +61,9 @@ class ClusterSupervisor {
   bool health_is_ours_;  // the server's own address, not one that the file names
   std::chrono::duration<double> drain_;
   Say say_;
-  std::vector<SupervisedProcess> processes_;  // the server first
+  std::vector<SupervisedProcess> processes_;  // the servers first, the gateway last
+  std::size_t servers_ = 0;
+  bool gateway_ = false;
   std::unique_ptr<wire::HttpClient> client_;
   ClusterState state_ = ClusterState::kStarting;
   std::string why_;

@@ -64,6 +64,19 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def free_ports_in_a_row(count):
+    """The first of them."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                with socket.create_server(("127.0.0.1", port)):
+                    pass
+            return first
+        except OSError:
+            pass
+
+
 def pids(up):
     return {int(pid) for pid in subprocess.run(["pgrep", "-P", str(up.process.pid)], capture_output=True, text=True)
             .stdout.split()}
@@ -83,6 +96,36 @@ def test_ranks_of_this_host(small_model, tmp_path):
         assert "down: all have ended" in up.output()
     done = up.down()
     assert done.returncode == 1 and "is not up" in done.stderr
+
+
+def test_a_gateway_in_front_of_two_servers(small_model, tmp_path):
+    """A server that is killed is started again; until then the other answers."""
+    first, front = free_ports_in_a_row(2), free_port()
+    with Up(tmp_path, f'model = "{small_model}"\nport = {first}\nservers = 2\nflags = ["--served-model-name", "small", "--threads", "1"]\n'
+                      f'[gateway]\nport = {front}\n') as up:
+        up.wait_for(rf"ready: http://127.0.0.1:{front}$")
+        gateway = Answers("127.0.0.1", front)
+        want = ask(gateway, "Once upon a time", 0)
+        victim = next(pid for pid in pids(up) if str(first + 1) in Path(f"/proc/{pid}/cmdline").read_text().split("\0"))
+        os.kill(victim, signal.SIGKILL)
+        up.wait_for(r"server 2 .*; started again")
+        for _ in range(4):
+            assert ask(gateway, "Once upon a time", 0) == want
+        deadline = time.monotonic() + 60
+        while gateway.get("/health")[1].get("available") != 2:
+            assert time.monotonic() < deadline, up.everything()
+            time.sleep(0.05)
+        done = up.down()
+        assert done.returncode == 0 and up.process.wait(5) == 0, up.everything()
+
+
+@pytest.mark.parametrize("more, part", [
+    ("servers = 2\n", "need a [gateway]"), ("port = 8000\n[gateway]\nport = 8000\n", "is a server's, too"),
+    ("servers = 2\nport = 65535\n[gateway]\n", "no such ports"), ("[gateway]\nports = 3\n", "there is no 'ports' here")])
+def test_a_gateway_that_cannot_be(tmp_path, more, part):
+    with Up(tmp_path, f'model = "x.gguf"\n{more}') as up:
+        assert up.process.wait(30) == 1
+        assert part in up.output()
 
 
 def test_what_ends_is_started_again(network, small_model, tmp_path):
