@@ -36,7 +36,7 @@ void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
                   "How a prompt is dealt to the coordinates: zigzag (equal work), or for comparison striped "
                   "or contiguous")
       ->capture_default_str()
-      ->check(CLI::IsMember({"zigzag", "striped", "contiguous"}));
+      ->check(CLI::IsMember({"zigzag", "striped", "contiguous", "masked"}));
   command
       .add_option(
           "--cp-force", flags.cp_force,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 
@@ -9,6 +10,20 @@
 #include "kernels/attention.h"
 
 namespace shoal::engine {
+namespace {
+
+// Of the tokens that a sequence is given in the plan.
+std::int32_t last_page_of(const StepPlan& plan, SequenceSlot sequence) {
+  std::int32_t last = 0;
+  for (const SubBatch& batch : plan.sub_batches) {
+    for (const WorkItem& item : batch.items) {
+      if (item.sequence == sequence) last = std::max(last, (item.start + item.count() - 1) / kPageTokens);
+    }
+  }
+  return last;
+}
+
+}  // namespace
 
 Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options)
     : model_(model),
@@ -293,7 +308,9 @@ Status Rank::add_context(const StepPlan& plan) {
     for (const WorkItem& item : plan.sub_batches[c].items) {
       const Row* at = row(item.sequence);
       if (at != nullptr && at->failed) continue;
-      const auto pages = static_cast<std::size_t>((item.start + item.count() - 1) / kPageTokens) + 1;
+      const std::int32_t end = (item.start + item.count() - 1) / kPageTokens + 1;
+      const std::int32_t masked = plan.compute_masked ? last_page_of(plan, item.sequence) + 1 - end : 0;
+      const auto pages = static_cast<std::size_t>(end + masked);
       for (std::size_t g = 0; g < groups_; ++g) {
         if (at == nullptr || !at->open || at->slots[g].size() < pages || item.start < 0)
           return {ErrorCode::kInternal,
@@ -304,6 +321,7 @@ Status Rank::add_context(const StepPlan& plan) {
                                item.start,
                                item.pass_queries,
                                item.tokens.empty(),
+                               masked,
                                std::span(at->slots[g]).first(pages),
                                std::span(at->owners[g]).first(pages)};
         crossing = crossing || crosses(span, static_cast<std::int32_t>(c));

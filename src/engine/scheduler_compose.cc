@@ -29,6 +29,7 @@ std::optional<StepPlan> Scheduler::compose(TimePoint now) {
   StepPlan plan;
   plan.number = next_plan_;
   plan.sub_batches.resize(static_cast<std::size_t>(options_.coordinates));
+  plan.compute_masked = options_.partition == ContextPartition::kMasked;
   Flight flight;
   flight.shapes.resize(plan.sub_batches.size());
   flight.number = plan.number;

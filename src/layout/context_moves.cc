@@ -5,10 +5,10 @@
 namespace shoal {
 namespace {
 
-// Calls f(page, owner) for the visible pages of a span.
+// Calls f(page, owner) for the pages of a span that are attended to.
 template <typename F>
 void each_visible(const ContextSpan& span, std::int32_t window, F&& f) {
-  for (std::int32_t page = first_visible_page(span.start, window); page <= span.last_page(); ++page)
+  for (std::int32_t page = first_visible_page(span.start, window); page < span.end_page(); ++page)
     f(page, span.owners[static_cast<std::size_t>(page)]);
 }
 
@@ -104,7 +104,7 @@ std::int32_t ContextMoves::arrival(std::int32_t owner, std::int32_t slot) const 
 
 bool crosses(const ContextSpan& span, std::int32_t coordinate) {
   // A page behind a window has no owner.
-  return std::ranges::any_of(span.owners.first(static_cast<std::size_t>(span.last_page()) + 1),
+  return std::ranges::any_of(span.owners.first(static_cast<std::size_t>(span.end_page())),
                              [&](std::int32_t owner) { return owner >= 0 && owner != coordinate; });
 }
 

@@ -23,14 +23,16 @@ namespace shoal {
 struct ContextSpan {
   std::int32_t first_row = 0;  // in its coordinate's batch
   std::int32_t rows = 0;
-  std::int32_t start = 0;     // position of the first
-  bool pass_queries = false;  // WorkItem::pass_queries
-  bool decodes = false;       // the token sampled last
-  // By logical page up to the last token: slot in its owner's pool, and owner. Behind a window: -1.
+  std::int32_t start = 0;         // position of the first
+  bool pass_queries = false;      // WorkItem::pass_queries
+  bool decodes = false;           // the token sampled last
+  std::int32_t masked_pages = 0;  // behind its last page, that are computed although nothing of them is seen
+  // By logical page up to end_page(): slot in its owner's pool, and owner. Behind a window: -1.
   std::span<const std::int32_t> slots;
   std::span<const std::int32_t> owners;
 
   std::int32_t last_page() const { return (start + rows - 1) / kPageTokens; }
+  std::int32_t end_page() const { return last_page() + 1 + masked_pages; }
 };
 
 // Of every coordinate, its spans in order.
@@ -51,7 +53,7 @@ constexpr ContextTraffic traffic_of(const ContextSpan& span) {
 // Whether a span's queries go to where pages are. A decoded token's always do; those of a prompt where the
 // plan says so, and not in a window, whose pages are few.
 constexpr bool passes_queries(const ContextSpan& span, std::int32_t window) {
-  return span.decodes || (span.pass_queries && window == 0);
+  return span.decodes || (span.pass_queries && window == 0 && span.masked_pages == 0);
 }
 
 // A coordinate's exchange with one other.

@@ -112,6 +112,9 @@ struct StepPlan {
   std::vector<PageGrant> grants;
   std::vector<PageRelease> releases;
   std::vector<SubBatch> sub_batches;
+  // For comparison (ContextPartition::kMasked): pages behind a prompt's tokens are attended to as well, and
+  // what comes of it thrown away.
+  bool compute_masked = false;
 };
 
 struct TokenLogprob {

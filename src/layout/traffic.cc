@@ -79,7 +79,7 @@ std::uint64_t row_bytes_moved(std::int64_t rows, std::int64_t width) {
 }
 
 std::uint64_t encoded_bytes(const StepPlan& plan) {
-  std::uint64_t total = 8 + 8;  // number, epoch
+  std::uint64_t total = 8 + 8 + 1;  // number, epoch, whether the masked is computed
   total += list_bytes(plan.closes, 4);
   total += 4;
   for (const SequenceOpen& open : plan.opens)
@@ -124,12 +124,13 @@ Traffic plan_traffic(const Layout& layout, const StepPlan& plan) {
   return {others, others * bytes, others * bytes};
 }
 
-Traffic result_traffic(const Layout& layout, const StepRows& rows) {
-  if (layout.degrees().pp == 1) return {};
+Traffic result_traffic(const Layout& layout, const StepRows& rows, std::int32_t coordinate) {
+  if (layout.degrees().pp == 1 && coordinate == 0) return {};
   // number, error, sampled (slot, id, log-probability, an empty list), prompt log-probabilities, stages'
   // seconds
-  const std::uint64_t bytes = 8 + 4 + 4 + static_cast<std::uint64_t>(rows.sampled) * 16 + 4 + 4 +
-                              static_cast<std::uint64_t>(layout.degrees().pp) * sizeof(double);
+  const std::uint64_t bytes =
+      8 + 4 + 4 + static_cast<std::uint64_t>(rows.sampled) * 16 + 4 + 4 +
+      static_cast<std::uint64_t>(rows.tokens > 0 ? layout.degrees().pp : 0) * sizeof(double);
   return {1, bytes, bytes};
 }
 

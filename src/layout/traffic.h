@@ -49,12 +49,16 @@ struct StepTraffic {
   Traffic pp;
   Traffic sample;
   Traffic plan;
+  Traffic cp_ring;  // layout/context_traffic.h
+  Traffic cp_merge;
 
   StepTraffic& operator+=(const StepTraffic& other) {
     tp += other.tp;
     pp += other.pp;
     sample += other.sample;
     plan += other.plan;
+    cp_ring += other.cp_ring;
+    cp_merge += other.cp_merge;
     return *this;
   }
 };
@@ -85,8 +89,9 @@ struct StepRows {
 StepTraffic step_traffic(const TrafficShape& shape, const StepRows& rows, std::int32_t rank);
 // Of the head, for one step plan.
 Traffic plan_traffic(const Layout& layout, const StepPlan& plan);
-// Of the sampling rank, where it is not the head, for a result without log-probabilities.
-Traffic result_traffic(const Layout& layout, const StepRows& rows);
+// Of a coordinate's sampling rank, where it is not the head, for a result without log-probabilities; an empty
+// one where the coordinate has no rows.
+Traffic result_traffic(const Layout& layout, const StepRows& rows, std::int32_t coordinate = 0);
 
 // Bytes of rows of `width` f32 values that start on 64-byte borders: what lies between them travels too.
 std::uint64_t row_bytes_moved(std::int64_t rows, std::int64_t width);

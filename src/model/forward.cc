@@ -66,6 +66,7 @@ void wanted_spans_of(const std::vector<ContextSpan>& spans, const std::vector<st
     out.back().first_row = row;
     out.back().rows = 1;
     out.back().start = span->start + row - span->first_row;
+    out.back().masked_pages = 0;
   }
 }
 

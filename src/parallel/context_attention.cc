@@ -24,6 +24,7 @@ enum Room : std::size_t {
   kPagesOut,
   kOwnStates,
   kTotals,
+  kMasked,
   kRawStates,
   kPacked,
   kPackedIn = kPacked + 2,
@@ -78,6 +79,8 @@ void ContextAttention::Plan::make(const ContextWork& work, std::int32_t own, std
   direct_.clear();
   own_states_.clear();
   own_state_rows_ = 0;
+  masked_.clear();
+  masked_rows_ = 0;
   tables_used_ = 0;
   landed_.clear();
   for (const ContextTraffic traffic : kBoth)
@@ -111,12 +114,12 @@ void ContextAttention::Plan::add_direct(const ContextSpan& span) {
   const ContextMoves& moves = moves_[index_of(ContextTraffic::kRing)];
   const std::int32_t first = first_visible_page(span.start, window_);
   std::vector<std::int32_t>* table = nullptr;
-  for (std::int32_t page = first; page <= span.last_page(); ++page) {
+  for (std::int32_t page = first; page < span.end_page(); ++page) {
     const auto at = static_cast<std::size_t>(page);
     if (span.owners[at] == own_) continue;
     if (table == nullptr) {
       table = &next_table();
-      table->assign(span.slots.begin(), span.slots.begin() + span.last_page() + 1);
+      table->assign(span.slots.begin(), span.slots.begin() + span.end_page());
     }
     // The bank is added for each layer.
     (*table)[at] = moves.arrival(span.owners[at], span.slots[at]);
@@ -124,6 +127,14 @@ void ContextAttention::Plan::add_direct(const ContextSpan& span) {
   }
   if (table != nullptr) direct.slots = *table;
   direct_.push_back(direct);
+  if (span.masked_pages == 0) return;
+  // From behind all pages each token of those that the mask hides is in sight. What comes of it goes nowhere.
+  direct.page_begin = span.last_page() + 1;
+  direct.page_end = span.end_page();
+  direct.start = direct.page_end * kPageTokens;
+  direct.state_row = static_cast<std::int32_t>(masked_rows_);
+  masked_.push_back(direct);
+  masked_rows_ += span.rows;
 }
 
 // What this coordinate's pages say to a span's queries, which lie from first_row on: one state for each
@@ -459,6 +470,10 @@ void ContextAttention::attend(Plan& plan, const AttentionShape& shape, const KvV
   };
   for (const Plan::Landed& each : plan.landed_) shift(each, 1);
   if (!plan.direct_.empty()) kernels::attention(context_, pool, shape, plan.direct_, q, out);
+  if (!plan.masked_.empty())
+    kernels::attention_states(context_, pool, shape, plan.masked_, q,
+                              rows_in(kMasked, plan.own_, plan.masked_rows_,
+                                      kernels::state_width(shape.query_heads, shape.head_dim)));
   for (const Plan::Landed& each : plan.landed_) shift(each, -1);
   if (!plan.own_states_.empty())
     kernels::attention_states(context_, pool, shape, plan.own_states_, q,

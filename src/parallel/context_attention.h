@@ -70,6 +70,8 @@ class ContextAttention {
     std::vector<std::vector<kernels::AttentionSpan>> foreign_[2];  // by traffic and coordinate
     std::vector<std::vector<std::int32_t>> queries_out_[2];        // own spans, by traffic and coordinate
     std::int64_t own_state_rows_ = 0;
+    std::vector<kernels::AttentionSpan> masked_;  // computed for nothing
+    std::int64_t masked_rows_ = 0;
     std::vector<Fold> folds_[2];
     std::vector<Part> parts_[2];
     std::deque<std::vector<std::int32_t>> tables_;  // of slots; kept for their capacity

@@ -41,6 +41,7 @@ constexpr auto kPlan = [](auto& io, auto& plan) {
              item.pass_queries);
     });
   });
+  field(io, plan.compute_masked);
 };
 
 constexpr auto kResult = [](auto& io, auto& result) {
