@@ -22,7 +22,10 @@
 #include "engine/executor.h"
 #include "engine/traffic_steps.h"
 #include "formats/checkpoint.h"
+#include "layout/context_traffic.h"
+#include "layout/stages.h"
 #include "layout/traffic.h"
+#include "parallel/shard.h"
 
 namespace shoal::cli {
 namespace {
@@ -32,7 +35,8 @@ using comm::Purpose;
 using engine::TrafficTotals;
 using nlohmann::ordered_json;
 
-constexpr Purpose kPurposes[] = {Purpose::kTp, Purpose::kPp, Purpose::kSample, Purpose::kPlan};
+constexpr Purpose kPurposes[] = {Purpose::kTp,      Purpose::kPp,     Purpose::kCpRing,
+                                 Purpose::kCpMerge, Purpose::kSample, Purpose::kPlan};
 // Ranks report their ledgers with their beats, every 500 ms.
 constexpr std::chrono::milliseconds kReportTime{1500};
 constexpr std::chrono::minutes kPhaseTime{10};
@@ -48,6 +52,7 @@ struct TrafficFlags {
   std::int32_t chunk = 512;
   std::int32_t generate = 16;
   std::int32_t batch = 1;
+  bool pass_queries = false;
   bool json = false;
 };
 
@@ -60,6 +65,10 @@ struct Predicted {
         return traffic.tp;
       case Purpose::kPp:
         return traffic.pp;
+      case Purpose::kCpRing:
+        return traffic.cp_ring;
+      case Purpose::kCpMerge:
+        return traffic.cp_merge;
       case Purpose::kSample:
         return traffic.sample;
       default:
@@ -139,6 +148,9 @@ class TrafficBench {
     options.build = SHOAL_VERSION;
     options.launcher = std::make_shared<ProcessLauncher>("warn");
     engine::TrafficSteps::Options steps{flags.batch, flags.prompt, flags.chunk, flags.generate};
+    steps.coordinates = layout.degrees().cp;
+    steps.partition = options.cp_partition;
+    steps.pass_queries = flags.pass_queries;
     options.kv_pages = engine::TrafficSteps(steps).pages();
     engine::Executor::Callbacks callbacks;
     callbacks.done = [raw = bench.get()](StepResult result) { raw->take(std::move(result)); };
@@ -153,6 +165,7 @@ class TrafficBench {
     bench->shape_.hidden = model.description().hidden;
     bench->shape_.stage_layers = model.stage_layers();
     bench->shape_.vocabulary_ends = model.vocabulary_ends();
+    SHOAL_TRY(bench->describe_context(model, flags, options.kv_dtype));
     return bench;
   }
 
@@ -219,18 +232,62 @@ class TrafficBench {
     return phase;
   }
 
-  void predict(const StepPlan& plan, Phase& phase) const {
-    const StepRows rows = StepRows::of(plan.sub_batches.front());
+  void predict(const StepPlan& plan, Phase& phase) {
     const Layout& layout = shape_.layout;
-    for (std::int32_t rank = 0; rank < layout.ranks(); ++rank)
-      phase.predicted[static_cast<std::size_t>(rank)].traffic += step_traffic(shape_, rows, rank);
+    if (layout.degrees().cp > 1) tables_.apply(plan);
+    for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
+      const auto coordinate = static_cast<std::size_t>(layout.coordinate(rank).cp);
+      StepTraffic& traffic = phase.predicted[static_cast<std::size_t>(rank)].traffic;
+      traffic += step_traffic(shape_, StepRows::of(plan.sub_batches[coordinate]), rank);
+      if (layout.degrees().cp == 1) continue;
+      const ContextStepTraffic moved =
+          context_traffic(contexts_[static_cast<std::size_t>(rank)], tables_, plan);
+      traffic.cp_ring += moved.ring;
+      traffic.cp_merge += moved.merge;
+    }
     if (layout.ranks() == 1) return;
     phase.predicted.front().traffic.plan += plan_traffic(layout, plan);
-    const std::int32_t sampling = layout.rank({0, layout.degrees().pp - 1, 0, 0});
-    phase.predicted[static_cast<std::size_t>(sampling)].traffic.plan += result_traffic(layout, rows);
+    for (std::int32_t cp = 0; cp < layout.degrees().cp; ++cp) {
+      const std::int32_t sampling = layout.rank({0, layout.degrees().pp - 1, cp, 0});
+      const StepRows rows = StepRows::of(plan.sub_batches[static_cast<std::size_t>(cp)]);
+      phase.predicted[static_cast<std::size_t>(sampling)].traffic.plan += result_traffic(layout, rows, cp);
+    }
+  }
+
+  // What decides the traffic between coordinates, of each rank.
+  Status describe_context(const model::Model& model, const TrafficFlags& flags, KvDType kv_dtype) {
+    const Layout& layout = shape_.layout;
+    if (flags.layout.cp_force > 0 && flags.layout.cp_force != layout.degrees().cp)
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("--cp-force {}: all coordinates, {}, share every prompt here",
+                          flags.layout.cp_force, layout.degrees().cp)};
+    if (layout.degrees().cp == 1) return {};
+    const model::ModelDescription& description = model.description();
+    const model::AttentionBlock& block = description.layers.front().attention;
+    tables_ = ContextTables(static_cast<std::int32_t>(description.kv_groups.size()));
+    for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
+      const Coordinate at = layout.coordinate(rank);
+      SHOAL_ASSIGN(shard, parallel::attention_shard({block.query_heads, block.kv_heads, block.head_dim}, true,
+                                                    {layout.degrees().tp, at.tp, flags.layout.tp_split}));
+      ContextShape shape;
+      shape.coordinate = at.cp;
+      shape.query_heads = static_cast<std::int32_t>(shard.query_heads.size());
+      shape.kv_heads = static_cast<std::int32_t>(shard.kv_heads.size());
+      shape.head_dim = block.head_dim;
+      shape.kv_value_bytes = kv_dtype == KvDType::kBf16 ? 2 : 4;
+      shape.groups = description.kv_groups;
+      shape.last_stage = at.pp + 1 == layout.degrees().pp;
+      const LayerRange stage = layers_of_stage(model.stage_layers(), at.pp);
+      for (std::int32_t layer = stage.begin; layer < stage.end; ++layer)
+        shape.layer_groups.push_back(description.layers[static_cast<std::size_t>(layer)].attention.kv_group);
+      contexts_.push_back(std::move(shape));
+    }
+    return {};
   }
 
   TrafficShape shape_;
+  std::vector<ContextShape> contexts_;  // by rank, with several coordinates
+  ContextTables tables_{1};
   std::optional<engine::TrafficSteps> steps_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -375,6 +432,8 @@ void add_bench_traffic(CLI::App& bench, int& exit_code) {
       ->check(CLI::IsMember({"bf16", "q8_0", "q4_0"}));
   command->add_option("--threads", flags->threads, "Of each rank; default: the cores dealt out")
       ->check(CLI::Range(1, 4096));
+  command->add_flag("--pass-queries", flags->pass_queries,
+                    "With --cp: queries of prompts go to where pages are, instead of pages to queries");
   command->add_flag("--json", flags->json, "A report for scripts");
   command->callback([flags, &exit_code] { exit_code = run_bench_traffic(*flags); });
 }

@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "cli/bench_comm.h"
+#include "cli/bench_context.h"
 #include "cli/bench_engine.h"
 #include "cli/bench_kernel.h"
 #include "cli/bench_machine.h"
@@ -60,6 +61,7 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_bench_serve(*bench, exit_code);
   shoal::cli::add_bench_tokenizer(*bench, exit_code);
   shoal::cli::add_bench_traffic(*bench, exit_code);
+  shoal::cli::add_bench_context(*bench, exit_code);
 }
 
 int run(int argc, char** argv) {

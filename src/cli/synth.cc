@@ -27,6 +27,7 @@ struct SynthFlags {
   std::string type;  // empty: q8_0 in a file, bf16 in a folder
   std::uint64_t seed = 1;
   int threads = 0;
+  std::int64_t layers = 0;  // 0: the shape's
   std::string out;
 };
 
@@ -48,8 +49,9 @@ std::function<void(std::uint64_t, std::uint64_t)> progress_line() {
 }
 
 int run_synth(const SynthFlags& flags) {
-  const auto shape = formats::find_synth_shape(flags.shape);
+  auto shape = formats::find_synth_shape(flags.shape);
   if (!shape) return complain(shape.error(), 2);
+  if (flags.layers > 0) shape->layers = flags.layers;
   const bool file = std::filesystem::path(flags.out).extension() == ".gguf";
   const std::string type_name = !flags.type.empty() ? flags.type : file ? "q8_0" : "bf16";
   const auto type = dtype_from_name(type_name);
@@ -95,6 +97,10 @@ void add_synth(CLI::App& app, int& exit_code) {
       "Type of the matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k. Where "
       "rows are not a multiple of 256, q4_k becomes q5_0, q5_k q5_1 and q6_k q8_0. A folder takes f32, f16 "
       "and bf16. Default: q8_0 in a file, bf16 in a folder");
+  command
+      ->add_option("--layers", flags->layers,
+                   "For benches: so many layers of the shape, where one tells as much as all")
+      ->check(CLI::Range(1, 1000));
   command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();
   command->add_option("--threads", flags->threads, "Default: the cores this process may use")
       ->check(CLI::Range(1, 1024));

@@ -114,4 +114,23 @@ std::vector<StepPlan> TrafficSteps::decode() {
   return plans;
 }
 
+std::vector<StepPlan> TrafficSteps::decode_only() {
+  StepPlan begin;
+  for (std::int32_t sequence = 0; sequence < options_.sequences; ++sequence) {
+    const ContextLanes lanes{sequence % options_.coordinates, options_.coordinates, options_.coordinates};
+    homes_[static_cast<std::size_t>(sequence)] = lanes.first;
+    SequenceOpen open;
+    open.sequence = SequenceSlot(sequence);
+    open.sampling.temperature = 0;
+    open.output = {1};
+    begin.opens.push_back(std::move(open));
+    grant(begin, sequence, deal_pages(options_.partition, lanes, 0, pages_of(options_.prompt)));
+  }
+  std::vector<StepPlan> plans = decode();
+  StepPlan& first = plans.front();
+  first.opens = std::move(begin.opens);
+  first.grants.insert(first.grants.begin(), begin.grants.begin(), begin.grants.end());
+  return plans;
+}
+
 }  // namespace shoal::engine

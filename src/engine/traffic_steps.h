@@ -39,6 +39,8 @@ class TrafficSteps {
   std::vector<StepPlan> prefill();
   // `generate` steps of one token for every sequence, greedily; after prefill().
   std::vector<StepPlan> decode();
+  // The same as if prompts had been computed: their pages hold whatever lies in the pool.
+  std::vector<StepPlan> decode_only();
   // Of each page of a sequence so far, its coordinate.
   const std::vector<std::int32_t>& owners(std::int32_t sequence) const {
     return owners_[static_cast<std::size_t>(sequence)];

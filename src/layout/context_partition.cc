@@ -45,14 +45,16 @@ std::vector<std::int32_t> deal_pages(ContextPartition partition, const ContextLa
   // Units are cut at multiples of `unit` pages; the first and the last may be short.
   const std::int32_t first_unit = first_page / kSegmentPages;
   const std::int32_t segments = (first_page + pages - 1) / kSegmentPages - first_unit + 1;
-  const bool whole_segments = segments >= blocks;
+  // Eight in each block: a block that gets one more or less has an eighth more or less to do.
+  const bool whole_segments = segments % blocks == 0 || segments >= 8 * blocks;
   const std::int32_t units = whole_segments ? segments : pages;
   for (std::int32_t i = 0; i < pages; ++i) {
     const std::int32_t unit = whole_segments ? (first_page + i) / kSegmentPages - first_unit : i;
-    // The block whose range [units * b / blocks, units * (b + 1) / blocks), rounded, holds the unit.
-    const std::int32_t block = std::min(
-        blocks - 1,
-        static_cast<std::int32_t>((std::int64_t{2} * unit + 1) * blocks / (std::int64_t{2} * units)));
+    // The block whose range [units * b / blocks, units * (b + 1) / blocks), rounded, holds the unit; of fewer
+    // units than blocks each its own, so that a lone page is the first lane's.
+    const std::int64_t half = units < blocks ? 0 : 1;
+    const auto block =
+        static_cast<std::int32_t>((std::int64_t{2} * unit + half) * blocks / (std::int64_t{2} * units));
     const std::int32_t lane = block < degree ? block : 2 * degree - 1 - block;
     owners[static_cast<std::size_t>(i)] = lanes.at(lane);
   }

@@ -31,7 +31,8 @@ struct ContextLanes {
 };
 
 // Owners of the logical pages [first_page, first_page + pages). Blocks are whole segments of 256 positions
-// where there are enough of them, whole pages otherwise; with fewer pages than blocks some lanes get none.
+// where those come out even or are many, whole pages otherwise; with fewer pages than blocks some lanes get
+// none.
 std::vector<std::int32_t> deal_pages(ContextPartition partition, const ContextLanes& lanes,
                                      std::int32_t first_page, std::int32_t pages);
 

@@ -50,7 +50,7 @@ class ContextTables {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> owners;
   };
-  std::size_t groups_;
+  std::size_t groups_ = 1;
   std::vector<std::vector<Table>> sequences_;  // by slot and group
 };
 

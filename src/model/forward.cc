@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/clock.h"
 #include "kernels/attention.h"
 #include "kernels/dequantise.h"
 #include "kernels/elementwise.h"
@@ -144,8 +145,10 @@ void Model::Impl::help(const Batch& batch, std::span<const KvView> pools) {
     float nothing = 0;
     const MatrixView<float> none(&nothing, 0, attention.qkv_width());
     attention.exchange_tokens(*context_attention, batch.context->groups[group], pools[group], none);
+    const TimePoint began = now();
     attention.attend_across(*context_attention, last ? wanted_plan : context_plans[group], pools[group], none,
                             {&nothing, 0, attention.heads_width()});
+    attention_seconds += seconds_between(began, now());
   }
 }
 
@@ -205,10 +208,14 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
     if (batch.context != nullptr)
       layer.attention.exchange_tokens(*m.context_attention, batch.context->groups[group], pools[group], qkv);
     if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i), batch);
+    const TimePoint began = now();
     if (batch.context != nullptr) {
       layer.attention.attend_across(*m.context_attention, last ? m.wanted_plan : m.context_plans[group],
                                     pools[group], qkv, heads);
-      if (last && batch.logit_rows.empty()) return;
+      if (last && batch.logit_rows.empty()) {
+        m.attention_seconds += seconds_between(began, now());
+        return;
+      }
     } else {
       if (last) {
         if (batch.logit_rows.empty()) return;
@@ -217,6 +224,7 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
       }
       layer.attention.attend(pass, pools[group], *spans, qkv, heads);
     }
+    m.attention_seconds += seconds_between(began, now());
     if (last) {
       x = compact(x, batch.logit_rows);
       heads = compact(heads, batch.logit_rows);

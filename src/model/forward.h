@@ -119,6 +119,10 @@ class Model {
   // Of the whole model, on whatever ranks: what a decoded token reads.
   const ModelCosts& decode_costs() const;
 
+  // Seconds that attention over keys and values has taken so far in all passes, waiting for other coordinates
+  // included, projections not.
+  double attention_seconds() const;
+
   // pools: one view per KV group. logits: [batch.logit_rows.size(), vocabulary().size()].
   // The tokens' ids and positions must be in range: the head has checked them. With peers, whether the pass
   // is worth anything is in their status().

@@ -260,6 +260,8 @@ std::size_t Model::weight_bytes() const {
   return total;
 }
 
+double Model::attention_seconds() const { return impl_->attention_seconds; }
+
 std::size_t Model::mapped_weight_bytes() const { return impl_->weights_mapped ? weight_bytes() : 0; }
 
 std::vector<std::string> Model::kernel_report() const {

@@ -62,6 +62,7 @@ struct Model::Impl {
   std::vector<std::int32_t> stage_layers;
   ModelCosts decode_costs;
   bool weights_mapped = false;  // from a packed cache
+  double attention_seconds = 0;
 
   void plan_context(const Batch& batch);
   void help(const Batch& batch, std::span<const KvView> pools);

@@ -15,7 +15,8 @@ from server import Server
 ROUNDS = int(os.environ.get("SHOAL_FAULT_ROUNDS", "5"))
 NOTICED = 5.0  # seconds
 PATIENCE = 90  # of a client: requests wait for a lost rank's like for at most 60 s
-LAYOUTS = [(("--tp", 3), [0, 1, 2]), (("--pp", 3), [0, 1, 2]), (("--tp", 2, "--pp", 2), [0, 0, 1, 2])]
+LAYOUTS = [(("--tp", 3), [0, 1, 2]), (("--pp", 3), [0, 1, 2]), (("--tp", 2, "--pp", 2), [0, 0, 1, 2]),
+           (("--cp", 2, "--cp-force", 2), [0, 1]), (("--cp", 3, "--cp-force", 3), [0, 1, 2])]
 
 
 def wait_until(condition, seconds, what):
@@ -148,7 +149,7 @@ def rounds_of(seed):
     return cases[:ROUNDS]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=["tp3", "pp3", "tp2pp2"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["tp3", "pp3", "tp2pp2", "cp2", "cp3"])
 def test_faults_at_random_times(network, small_model, one_rank, layout):
     flags, hosts = layout
     seed = int(os.environ.get("SHOAL_FAULT_SEED", "0")) or random.randrange(1, 1 << 30)

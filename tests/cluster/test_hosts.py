@@ -13,6 +13,8 @@ LAYOUTS = [
     (("--pp", 3), [0, 1, 2]),
     (("--tp", 2, "--pp", 2), [0, 0, 1, 1]),  # sums in memory, stages over the network
     (("--tp", 2, "--pp", 2), [0, 1, 2, 1]),  # sums over the network
+    (("--cp", 3, "--cp-force", 3), [0, 1, 2]),
+    (("--tp", 2, "--cp", 2, "--cp-force", 2), [0, 0, 1, 2]),
 ]
 
 

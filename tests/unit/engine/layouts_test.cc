@@ -97,10 +97,10 @@ TEST_P(EngineLayouts, AnswerAsOneRankDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Degrees, EngineLayouts,
                          testing::Values(Degrees{.tp = 2}, Degrees{.tp = 3}, Degrees{.pp = 2},
-                                         Degrees{.pp = 3}, Degrees{.tp = 2, .pp = 2}),
+                                         Degrees{.pp = 3}, Degrees{.tp = 2, .pp = 2}, Degrees{.cp = 2}),
                          [](const auto& info) {
                            return "tp" + std::to_string(info.param.tp) + "_pp" +
-                                  std::to_string(info.param.pp);
+                                  std::to_string(info.param.pp) + "_cp" + std::to_string(info.param.cp);
                          });
 
 // The refusal's sentence.
@@ -293,7 +293,7 @@ TEST(EngineRanks, ARequestThatLosesRankAfterRankEnds) {
 // next epoch answers as the first would have.
 TEST(EngineRanks, AfterARankHasFailedTheNextEpochServes) {
   SHOAL_NEEDS_STORIES();
-  for (const Degrees degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
+  for (const Degrees degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}, Degrees{.cp = 2}}) {
     std::atomic<int> rows = 0;
     // Only the sampling rank observes: the head with tp, rank 1 with pp.
     const LogitsObserver fails = [&rows](const SamplingParams&, std::uint64_t, TokenId,
@@ -304,6 +304,7 @@ TEST(EngineRanks, AfterARankHasFailedTheNextEpochServes) {
     {
       EngineOptions options = ranks_options(degrees, launcher);
       if (degrees.pp == 1) options.logits_observer = fails;
+      options.cp_force = degrees.cp;
       auto engine = start(options);
       ASSERT_NE(engine, nullptr);
       std::vector<Client> clients(3);

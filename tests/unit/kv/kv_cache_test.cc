@@ -225,5 +225,47 @@ INSTANTIATE_TEST_SUITE_P(Windows, KvCacheProperty,
                                          std::vector<std::int32_t>{0, 64},
                                          std::vector<std::int32_t>{1, 33, 0}));
 
+// Pages go to the owners that are asked for while those have room, then to whoever has most.
+TEST(KvCache, PagesLieWithSeveralCoordinates) {
+  const std::int32_t capacities[] = {4};
+  KvCache cache(groups_with({0}), capacities, 3);
+  EXPECT_EQ(cache.counts(0).capacity, 12);
+  SequencePages sequence;
+  std::vector<NewPage> taken;
+  const std::vector<TokenId> tokens(12 * 32, 1);
+  cache.open(sequence, {}, tokens, 0, taken);
+  EXPECT_EQ(cache.reach(sequence), 12 * 32);
+  const std::int32_t owners[] = {1, 1, 2, 0};
+  ASSERT_TRUE(cache.grow(sequence, 4 * 32, taken, owners).ok());
+  ASSERT_EQ(taken.size(), 4U);
+  for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_EQ(cache.owner(taken[i].page), owners[i]);
+  EXPECT_EQ(cache.counts(0, 1).held, 2);
+  // Coordinate 1 has room for two more of four.
+  const std::int32_t more[] = {1, 1, 1, 1};
+  ASSERT_TRUE(cache.grow(sequence, 8 * 32, taken, more).ok());
+  EXPECT_EQ(cache.counts(0, 1).held, 4);
+  EXPECT_EQ(cache.counts(0, 0).held + cache.counts(0, 2).held, 4);
+  EXPECT_FALSE(cache.grow(sequence, 13 * 32, taken, more).ok());
+  ASSERT_TRUE(cache.grow(sequence, 12 * 32, taken, more).ok());
+  // All of it is cached, keeps its owners, and is given up pool by pool.
+  cache.insert(sequence, tokens);
+  std::vector<std::int32_t> kept;
+  for (const NewPage& page : taken) kept.push_back(cache.owner(page.page));
+  cache.release(sequence);
+  EXPECT_EQ(cache.counts(0).cached, 12);
+  taken.clear();
+  EXPECT_EQ(cache.open(sequence, {}, tokens, 11, taken), 11);
+  for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_EQ(cache.owner(taken[i].page), kept[i]);
+  cache.release(sequence);
+  const std::vector<TokenId> others(96, 2);
+  cache.open(sequence, {}, others, 0, taken);
+  const std::int32_t last[] = {2, 2, 2};
+  ASSERT_TRUE(cache.grow(sequence, 96, taken, last).ok());
+  EXPECT_EQ(cache.counts(0, 2).held, 3);
+  cache.release(sequence);
+  cache.flush();
+  for (std::int32_t c = 0; c < 3; ++c) EXPECT_EQ(cache.counts(0, c).free, 4);
+}
+
 }  // namespace
 }  // namespace shoal::kv
