@@ -12,7 +12,7 @@ class Front(Gateway):
 
     def __init__(self, worker):
         super().__init__(worker)
-        self.wait_idle, self.pages = worker.wait_idle, worker.pages
+        self.wait_idle, self.pages, self.worker_url = worker.wait_idle, worker.pages, worker.url
 
 
 @pytest.fixture(scope="module")

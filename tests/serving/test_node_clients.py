@@ -29,6 +29,7 @@ def node():
 @pytest.mark.parametrize("file", ["openai_client.test.mjs", "ai_sdk.test.mjs"])
 def test_a_client_for_node(node, demo, file):
     run = subprocess.run([node, "--test", "--test-reporter=tap", FOLDER / file], capture_output=True, text=True, timeout=900,
-                         env={**os.environ, "SHOAL_URL": demo.url, "SHOAL_NODE_MODULES": str(PACKAGES)})
+                         env={**os.environ, "SHOAL_URL": demo.url, "SHOAL_WORKER_URL": getattr(demo, "worker_url", demo.url),
+                              "SHOAL_NODE_MODULES": str(PACKAGES)})
     assert run.returncode == 0, run.stdout[-20_000:] + run.stderr[-5_000:]
     print("\n".join(line for line in run.stdout.splitlines() if re.match(r"# (tests|pass|fail)", line)))

@@ -1,10 +1,13 @@
 // The server that a test file talks to, and its helpers beside the client under test. Environment: SHOAL_URL, the
-// demo model's server; SHOAL_NODE_MODULES, the folder that holds node_modules.
+// demo model's server; SHOAL_WORKER_URL, the one behind it where that is a gateway; SHOAL_NODE_MODULES, the folder that
+// holds node_modules.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 export const url = process.env.SHOAL_URL;
+// Where the work is done, which differs where a gateway stands in front.
+const worker = process.env.SHOAL_WORKER_URL ?? url;
 export const QUESTION = [{ role: "user", content: "What is the capital of France, and what is it known for?" }];
 
 const require = createRequire(`${process.env.SHOAL_NODE_MODULES}/`);
@@ -21,7 +24,7 @@ export async function idle(seconds = 10) {
   const deadline = Date.now() + seconds * 1000;
   let info;
   do {
-    info = await (await fetch(`${url}/get_server_info`)).json();
+    info = await (await fetch(`${worker}/get_server_info`)).json();
     const held = info.kv_pages.reduce((sum, group) => sum + group.held, 0);
     if (info.num_requests_running === 0 && info.num_requests_waiting === 0 && held === 0) return;
     await new Promise((resolve) => setTimeout(resolve, 20));
