@@ -14,7 +14,7 @@ def questions():
     """Prompts of all the folders' JSON lines in turn, so that kinds mix."""
     lists = []
     for file in sorted((SHARED / "prompts").glob("*/*.jsonl")):
-        rows = [json.loads(line) for line in file.read_text().splitlines()[:200]]
+        rows = [json.loads(line) for line in file.read_text().split("\n")[:200] if line]
         texts = [row.get("question") or row.get("prompt") or (row.get("turns") or [None])[0] for row in rows]
         texts = [text.get("content") if isinstance(text, dict) else text for text in texts]
         lists.append([text for text in texts if isinstance(text, str) and len(text) < 3000])
