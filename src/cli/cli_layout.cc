@@ -33,8 +33,8 @@ void add_layout_flags(CLI::App& command, LayoutFlags& flags) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--cp-partition", flags.cp_partition,
-                  "How a prompt is dealt to the coordinates: zigzag (equal work), or for comparison striped "
-                  "or contiguous")
+                  "How a prompt is dealt to the coordinates: zigzag (equal work), or for comparison striped, "
+                  "contiguous or masked (zigzag that computes, and throws away, what the mask hides)")
       ->capture_default_str()
       ->check(CLI::IsMember({"zigzag", "striped", "contiguous", "masked"}));
   command

@@ -155,7 +155,8 @@ Expected<std::int64_t> choose_pages(const EngineOptions& options, const RankPart
   std::map<std::string, Host> by_name;
   std::size_t all_pages = 0;
   for (std::size_t rank = 0; rank < std::max<std::size_t>(others.size(), 1); ++rank) {
-    const std::size_t page = rank == 0 ? parts.page_bytes(options.kv_dtype) : others[rank].page_bytes;
+    const std::size_t page =
+        rank == 0 ? parts.page_bytes(options.kv_dtype, options.degrees.cp) : others[rank].page_bytes;
     Host& host = by_name[hosts.empty() ? "" : hosts[rank]];
     host.page_bytes += page;
     // Of several answers of one host the least: it was given when most had loaded.

@@ -275,7 +275,7 @@ class JoinedRank {
     loaded.fingerprint = parts_.model->description().fingerprint;
     loaded.kv_ids = parts_.kv_ids(settings_.kv_dtype);
     loaded.isa = kernels::isa_name(parts_.context.isa);
-    loaded.page_bytes = parts_.page_bytes(settings_.kv_dtype);
+    loaded.page_bytes = parts_.page_bytes(settings_.kv_dtype, settings_.layout.degrees().cp);
     loaded.available = available_memory();
     loaded.mapped_weights = parts_.model->mapped_weight_bytes();
     loaded.threads = parts_.pool->size();

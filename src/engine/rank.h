@@ -7,12 +7,10 @@
 //   2. Plans are applied in number order. One that does not fit the table, or throws, is answered with an
 //      error: its closes are done, its sequences failed (what later plans ask of them is skipped, until they
 //      close), all others are untouched. run() does not throw.
-//   3. Batches of a size seen before allocate nothing but what the result carries, and lists of rows where
-//   the
-//      vocabulary is cut.
-//   4. With peers, only the sampling rank's results mean anything. A rank that fails by itself, or whose
-//   peers
-//      do, fails them all: peers->status() says so, and run() is of no use any more.
+//   3. Batches of a size seen before allocate nothing but what the result carries, and lists of rows
+//      where the vocabulary is cut.
+//   4. With peers, only the sampling rank's results mean anything. A rank that fails by itself, or
+//      whose peers do, fails them all: peers->status() says so, and run() is of no use any more.
 
 #pragma once
 

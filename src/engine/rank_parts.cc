@@ -38,9 +38,13 @@ Status RankParts::load_weights(const RankSettings& settings) {
   return {};
 }
 
-std::size_t RankParts::page_bytes(KvDType dtype) const {
+std::size_t RankParts::page_bytes(KvDType dtype, std::int32_t coordinates) const {
   std::size_t total = 0;
-  for (const KvGroup& group : model->kv_groups()) total += model->pool_layout(group.id, dtype).page_bytes();
+  for (const KvGroup& group : model->kv_groups()) {
+    KvLayout layout = model->pool_layout(group.id, dtype);
+    layout.layers += coordinates - 1;  // the banks of make_pools()
+    total += layout.page_bytes();
+  }
   return total;
 }
 

@@ -63,9 +63,9 @@ struct RankParts {
   std::optional<Rank> rank;
 
   Status load_weights(const RankSettings& settings);
-  // Of one page in every KV group on this rank.
-  std::size_t page_bytes(KvDType dtype) const;
-  // coordinates: that sequences may lie with.
+  // Of one page in every KV group on this rank. coordinates: that sequences may lie with; pages of the others
+  // need room while a layer attends to them.
+  std::size_t page_bytes(KvDType dtype, std::int32_t coordinates) const;
   Status make_pools(KvDType dtype, std::int64_t pages, std::int32_t coordinates);
   // faults: null, or what spoils the carrier.
   void connect(const RankMeeting& meeting, RankConnection to_others, std::shared_ptr<comm::FaultPlan> faults);

@@ -190,7 +190,6 @@ class Scheduler {
   // scheduler.cc
   std::vector<RequestId> request_ids() const;  // ascending
   void queue(Sequence& sequence, bool at_head);
-  // What a choice's next token means for its text and its end.
   void end_choice(Sequence& sequence, OutputEvent event, TimePoint now);
   void end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now);
   void finish_request(RequestRecord& request, OutputEvent& event, TimePoint now);

@@ -21,7 +21,7 @@ Expected<KvStore> KvStore::make(std::span<const KvLayout> layouts, std::int32_t 
                                 layout.slots, layout.layers, layout.kv_heads));
     SHOAL_ASSIGN(buffer, Buffer::allocate(with_banks.pool_bytes(), "KV pool"));
     store.views_.push_back({buffer.data(), layout});
-    store.bytes_ += layout.pool_bytes();
+    store.bytes_ += with_banks.pool_bytes();
     store.buffers_.push_back(std::move(buffer));
   }
   return store;

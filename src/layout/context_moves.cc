@@ -13,7 +13,7 @@ void each_visible(const ContextSpan& span, std::int32_t window, F&& f) {
 }
 
 std::int64_t count_pieces(const ContextSpan& span, std::int32_t owner, std::int32_t window,
-                          std::vector<PageRun>& scratch) {
+                          std::vector<PagePiece>& scratch) {
   scratch.clear();
   pieces_of(span, owner, window, scratch);
   return std::ssize(scratch);
@@ -56,7 +56,7 @@ void ContextMoves::make(const ContextWork& work, ContextTraffic traffic, std::in
     each.state_rows_out = each.state_rows_in = 0;
   }
   any_ = false;
-  std::vector<PageRun> scratch;
+  std::vector<PagePiece> scratch;
   std::vector<char> owns(coordinates);
   for (std::size_t c = 0; c < coordinates; ++c) {
     const auto at = static_cast<std::int32_t>(c);
@@ -108,7 +108,8 @@ bool crosses(const ContextSpan& span, std::int32_t coordinate) {
                              [&](std::int32_t owner) { return owner >= 0 && owner != coordinate; });
 }
 
-void pieces_of(const ContextSpan& span, std::int32_t owner, std::int32_t window, std::vector<PageRun>& out) {
+void pieces_of(const ContextSpan& span, std::int32_t owner, std::int32_t window,
+               std::vector<PagePiece>& out) {
   const std::int32_t first = first_visible_page(span.start, window);
   bool prefix = false;  // whether all of the segment so far is one run of this owner's
   each_visible(span, window, [&](std::int32_t page, std::int32_t held_by) {

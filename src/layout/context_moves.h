@@ -39,7 +39,7 @@ struct ContextSpan {
 using ContextWork = std::vector<std::vector<ContextSpan>>;
 
 // Logical pages [begin, end) of one owner.
-struct PageRun {
+struct PagePiece {
   std::int32_t begin = 0;
   std::int32_t end = 0;
 };
@@ -106,7 +106,7 @@ bool crosses(const ContextSpan& span, std::int32_t coordinate);
 // The runs of a span's visible pages that `owner` holds, in order: what it sends one partial result each for
 // in strict mode. A run begins a segment, or is a single page, so that folding runs by position inside each
 // segment, then segments, is folding pages one by one (docs/execution.md S3).
-void pieces_of(const ContextSpan& span, std::int32_t owner, std::int32_t window, std::vector<PageRun>& out);
+void pieces_of(const ContextSpan& span, std::int32_t owner, std::int32_t window, std::vector<PagePiece>& out);
 
 // Tokens of a span that are written to pages of other coordinates, one by one: f(row, position, owner, slot).
 template <typename F>

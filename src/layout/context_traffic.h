@@ -8,9 +8,8 @@
 //   cp_ring   pages out         each page of its pool that a prompt's tokens of that coordinate see, once:
 //                               2 * 32 * h_kv * D * b
 //             queries out       R * h_q * D * 4, where the plan has them travel
-//             results back      for that coordinate's rows: R * h_q * (D + 1) * 4; in strict mode, and in
-//             window
-//                               groups, R * pieces * h_q * (D + 2) * 4
+//             results back      for that coordinate's rows: R * h_q * (D + 1) * 4; in strict mode, and
+//                               in window groups, R * pieces * h_q * (D + 2) * 4
 //   cp_merge  queries, results  the same of decoded tokens, whose queries always travel
 //             keys and values   2 * h_kv * D * 4 for each decoded token whose page the other owns
 //

@@ -145,7 +145,7 @@ void ContextAttention::Plan::add_states(const ContextSpan& span, std::int32_t fi
   if (pieces_) {
     runs_.clear();
     pieces_of(span, own_, window_, runs_);
-    for (const PageRun& run : runs_) {
+    for (const PagePiece& run : runs_) {
       add.page_begin = run.begin;
       add.page_end = run.end;
       add.state_row = static_cast<std::int32_t>(rows);
@@ -204,7 +204,7 @@ void ContextAttention::Plan::add_folds(const ContextWork& work, ContextTraffic t
       runs_.clear();
       pieces_of(span, source, window_, runs_);
       std::int64_t at = row;
-      for (const PageRun& run : runs_) {
+      for (const PagePiece& run : runs_) {
         pieces.emplace_back(run.begin, source, at);
         at += span.rows;
       }

@@ -77,7 +77,7 @@ class ContextAttention {
     std::deque<std::vector<std::int32_t>> tables_;  // of slots; kept for their capacity
     std::size_t tables_used_ = 0;
     std::vector<Landed> landed_;
-    std::vector<PageRun> runs_;
+    std::vector<PagePiece> runs_;
     const ContextWork* work_ = nullptr;
 
     std::vector<std::int32_t>& next_table();

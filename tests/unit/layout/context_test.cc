@@ -89,10 +89,10 @@ TEST(Pieces, RunsBeginSegmentsAndOtherPagesStandAlone) {
   const std::vector<std::int32_t> slots(owners.size());
   const ContextSpan span = span_of(owners, slots, 11 * kPageTokens, 1);
   const auto pieces = [&](std::int32_t owner, std::int32_t window) {
-    std::vector<PageRun> runs;
+    std::vector<PagePiece> runs;
     pieces_of(span, owner, window, runs);
     std::vector<std::pair<int, int>> out;
-    for (const PageRun& run : runs) out.emplace_back(run.begin, run.end);
+    for (const PagePiece& run : runs) out.emplace_back(run.begin, run.end);
     return out;
   };
   using Runs = std::vector<std::pair<int, int>>;
