@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "wire/event_loop.h"
 #include "wire/http_client.h"
+#include "wire/registration_key.h"
 
 namespace shoal::cli {
 namespace {
@@ -94,7 +95,7 @@ class Fleet {
     }
     if (options.gateways.empty()) return {};
     SHOAL_ASSIGN(token, load_token(flags_.token_file));
-    options.token = token.secret();
+    options.key = wire::registration_key(token);
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       options.url = fmt::format("http://{}:{}", flags_.worker.host, bound_[i]);
       options.offset = std::chrono::milliseconds(500 * i / workers_.size());
@@ -192,6 +193,7 @@ void add_fake_worker(CLI::App& app, int& exit_code) {
                        ->allow_extra_args(false);
   auto* token = fake->add_option("--token-file", flags->token_file, "File with the cluster token");
   gateways->needs(token);
+  token->needs(gateways);
   fake->add_flag("--plain", flags->worker.plain,
                  "As an engine of the OpenAI API alone: no reports, no token ids")
       ->excludes(gateways);

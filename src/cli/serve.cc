@@ -31,6 +31,7 @@
 #include "formats/generation_config.h"
 #include "serving/gateway_registration.h"
 #include "serving/service.h"
+#include "wire/registration_key.h"
 #include "wire/tls_context.h"
 
 namespace shoal::cli {
@@ -214,7 +215,7 @@ Expected<serving::RegistrationOptions> registration_of(const ServeFlags& flags) 
     options.gateways.push_back(url);
   }
   SHOAL_ASSIGN(token, load_token(flags.token_file));
-  options.token = token.secret();
+  options.key = wire::registration_key(token);
   options.url = flags.advertise;
   if (options.url.empty() && (flags.host == "0.0.0.0" || flags.host == "::"))
     return Status(

@@ -50,7 +50,7 @@ Expected<TenantPlace> AdmissionQueue::admit(const std::shared_ptr<const Tenant>&
 }
 
 std::uint64_t AdmissionQueue::enter(TimePoint now, Granted granted) {
-  if (running_ < max_running_) {
+  if (running_ < max_running_ && waiting_.empty()) {
     ++running_;
     granted(Status(), Ticket(*this));
     return 0;
@@ -72,11 +72,16 @@ void AdmissionQueue::leave(std::uint64_t number) {
 
 void AdmissionQueue::released() {
   --running_;
-  if (waiting_.empty() || running_ >= max_running_) return;
-  const Waiter next = std::move(waiting_.front());
-  waiting_.pop_front();
-  ++running_;
-  next.granted(Status(), Ticket(*this));
+  // A grant may end at once and give its place back: a loop, as a thousand that fail must not nest.
+  if (granting_) return;
+  granting_ = true;
+  while (!waiting_.empty() && running_ < max_running_) {
+    const Waiter next = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++running_;
+    next.granted(Status(), Ticket(*this));
+  }
+  granting_ = false;
 }
 
 void AdmissionQueue::tick(TimePoint now) {

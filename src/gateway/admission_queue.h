@@ -85,6 +85,7 @@ class AdmissionQueue {
   const std::int32_t max_waiting_;
   const std::chrono::milliseconds patience_;
   std::int32_t running_ = 0;
+  bool granting_ = false;  // released() is under way: places given back meanwhile are its loop's
   std::uint64_t next_number_ = 1;
   std::list<Waiter> waiting_;
   std::unordered_map<const Tenant*, std::int32_t> by_tenant_;

@@ -22,7 +22,7 @@ namespace shoal::gateway {
 struct Tenant {
   std::string name;
   std::vector<std::string> models;  // empty: all
-  std::int32_t max_running = 0;     // requests; 0: as many as come
+  std::int32_t max_running = 0;     // requests of this key, not of all the tenant's; 0: as many as come
   std::int64_t expires = 0;         // seconds since 1970; 0: never
 
   bool may_use(std::string_view model) const;

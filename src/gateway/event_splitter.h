@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace shoal::gateway {
 
@@ -30,7 +31,8 @@ class EventSplitter {
     }
     return cut(bytes, 0, on_event);
   }
-  void clear() { held_.clear(); }
+  // What has come of an event without an end, once: the stream is over.
+  std::string rest() { return std::exchange(held_, {}); }
 
  private:
   template <typename F>

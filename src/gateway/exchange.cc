@@ -16,7 +16,7 @@ namespace shoal::gateway {
 namespace {
 
 // Of this hop alone, or the gateway's own to say.
-constexpr std::array<std::string_view, 17> kNotForwarded = {"connection",
+constexpr std::array<std::string_view, 18> kNotForwarded = {"connection",
                                                             "host",
                                                             "content-length",
                                                             "transfer-encoding",
@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, 17> kNotForwarded = {"connection",
                                                             "proxy-authenticate",
                                                             "proxy-connection",
                                                             "expect",
+                                                            "accept-encoding",
                                                             "x-request-id",
                                                             "x-shoal-inner",
                                                             "x-shoal-answer",
@@ -165,6 +166,9 @@ void Exchange::send_to(const policy::RouteChoice& choice) {
   attempt_.reservation = core_.registry.reserve(attempt_.worker, profile_.uncached_tokens(), now());
   attempt_.worker->users.insert(this);
   attempt_.sent = last_data_ = now();
+  attempt_.continues = goes_on();
+  // What an attempt before it has noted, and not sent, is no measure for one that begins anew.
+  if (!attempt_.continues) ledger_.reset();
   // Ids are of use where a stream can be gone on with; what is not streamed is asked anew.
   if (generates_ && facts_.stream && attempt_.worker->resumes() && !ledger_) ledger_.emplace(facts_.choices);
   const auto current = [weak = weak_from_this(), number = attempt_.number]() -> std::shared_ptr<Exchange> {
@@ -253,7 +257,10 @@ void Exchange::leave_worker() {
   attempt_.call = nullptr;
   const WorkerPtr worker = std::move(attempt_.worker);
   attempt_.worker = nullptr;
-  if (worker != nullptr) worker->users.erase(this);
+  if (worker != nullptr) {
+    worker->users.erase(this);
+    if (!std::exchange(attempt_.judged, true)) core_.registry.forgotten(worker);
+  }
   attempt_.reservation.release();
 }
 
@@ -264,6 +271,7 @@ void Exchange::worker_failed(const Status& why) {
   log(LogLevel::kWarn, "request.worker_lost", "id={} trace={} worker={} tokens={} why=\"{}\"",
       request_.request_id, trace_.trace_id, worker->name, ledger_ ? ledger_->tokens() : events_,
       why.message());
+  attempt_.judged = true;
   core_.registry.failed(worker, now());
   leave_worker();
   tried_.push_back(worker);
@@ -290,7 +298,10 @@ void Exchange::worker_refused() {
   const WorkerPtr worker = attempt_.worker;
   const int status = attempt_.status;
   refusal_ = wire::HttpReply{status, attempt_.content_type, std::move(attempt_.body), attempt_.headers};
-  if (status == 500 || status == 502 || status == 504) core_.registry.failed(worker, now());
+  if (status == 500 || status == 502 || status == 504) {
+    attempt_.judged = true;
+    core_.registry.failed(worker, now());
+  }
   leave_worker();
   tried_.push_back(worker);
   if (attempts_ < core_.options.attempts && core_.retries.take(now())) {
@@ -299,6 +310,7 @@ void Exchange::worker_refused() {
     return;
   }
   if (begun_) {
+    core_.metrics.continued(false);
     fail({ErrorCode::kUnavailable,
           "no other worker could go on with the answer: " + wire::error_message_of(refusal_->body)});
     return;

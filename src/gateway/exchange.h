@@ -56,7 +56,9 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
     bool streams = false;
     bool done = false;  // [DONE] has come
     bool first_seen = false;
-    std::string body;  // of an answer given whole
+    bool continues = false;  // an answer that another has begun, of which it has not yet given an event
+    bool judged = false;     // the worker's breaker has been told how it went
+    std::string body;        // of an answer given whole
     EventSplitter splitter;
     std::optional<Status> failure;  // an error event that is the worker's own affair
   };

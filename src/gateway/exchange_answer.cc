@@ -105,6 +105,7 @@ bool Exchange::on_shoal_event(std::string_view event) {
     if (note->kind == wire::InnerNote::Kind::kUsage) on_usage(*note);
     switch (ledger_->judge(*note)) {
       case StreamLedger::Verdict::kForward:
+        if (std::exchange(attempt_.continues, false)) core_.metrics.continued(true);
         if (note->kind == wire::InnerNote::Kind::kTokens) first_token();
         if (!empty) out_ += event;
         return true;
@@ -119,6 +120,7 @@ bool Exchange::on_shoal_event(std::string_view event) {
     if (!ledger_->finished())
       return give_up(ErrorCode::kCorrupt, "it ended its stream before the answer's end");
     attempt_.done = true;
+    if (std::exchange(attempt_.continues, false)) core_.metrics.continued(true);
     out_ += event;
   } else if (data.starts_with("{\"error\"")) {
     // What befell that worker need not befall the next.
@@ -184,6 +186,13 @@ void Exchange::flush() {
 
 void Exchange::on_end(const Status& status) {
   attempt_.call = nullptr;
+  // Engines need not end their last event with a blank line; workers of this system do.
+  if (attempt_.streams && status.ok() && !ledger_) {
+    const std::string rest = attempt_.splitter.rest();
+    if (!rest.empty()) on_plain_event(rest);
+    flush();
+    if (ended_) return;
+  }
   if (attempt_.streams && (attempt_.done || (status.ok() && !ledger_))) {
     finish_stream();
   } else if (!status.ok()) {
@@ -198,6 +207,7 @@ void Exchange::on_end(const Status& status) {
 }
 
 void Exchange::finish_stream() {
+  attempt_.judged = true;
   core_.registry.succeeded(attempt_.worker);
   if (!begun_) {  // a stream without a single event
     begun_ = true;
@@ -217,7 +227,10 @@ void Exchange::finish_stream() {
 }
 
 void Exchange::deliver_whole() {
-  if (attempt_.status < 500) core_.registry.succeeded(attempt_.worker);
+  if (attempt_.status < 500) {
+    attempt_.judged = true;
+    core_.registry.succeeded(attempt_.worker);
+  }
   wire::HeaderList headers = extra_headers();
   headers.insert(headers.end(), attempt_.headers.begin(), attempt_.headers.end());
   response_->respond(attempt_.status, attempt_.content_type, attempt_.body, headers);

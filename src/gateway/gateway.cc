@@ -60,13 +60,17 @@ struct Gateway::Impl {
   std::uint16_t admin_port = 0;
 
   bool is_admin_key(const HttpRequest& request) const {
-    const std::string_view key = bearer_of(request.header("authorization").value_or(""));
-    if (!core.options.admin_key.empty()) return same_key(key, core.options.admin_key);
-    return from_this_machine(request.remote);
+    const auto authorization = request.header("authorization");
+    if (!core.options.admin_key.empty())
+      return same_key(bearer_of(authorization.value_or("")), core.options.admin_key);
+    // A process of this machine that speaks for itself: neither a page in its browser nor a proxy, nor one
+    // that shows a key and so takes itself for somebody else.
+    return from_this_machine(request.remote) && !authorization && !request.header("origin") &&
+           !request.header("x-forwarded-for") && !request.header("forwarded");
   }
   bool is_registration(const HttpRequest& request) const {
-    return !core.options.registration_token.empty() &&
-           same_key(bearer_of(request.header("authorization").value_or("")), core.options.registration_token);
+    return !core.options.registration_key.empty() &&
+           same_key(bearer_of(request.header("authorization").value_or("")), core.options.registration_key);
   }
 
   // Whether the head of a request lets it in; an answer where not.
@@ -77,9 +81,10 @@ struct Gateway::Impl {
         return std::nullopt;
       if (!core.options.admin_key.empty() || !bearer_of(head.header("authorization").value_or("")).empty())
         return wire::unauthorized_reply();
-      return wire::error_reply(
-          403, "invalid_request_error",
-          "the admin API is for this machine's own processes, unless the gateway has an admin key");
+      return wire::error_reply(403, "invalid_request_error",
+                               "the admin API is for this machine's own processes, not for web pages or "
+                               "through a proxy, unless the "
+                               "gateway has an admin key");
     }
     if (admin_port_itself || !core.options.keys.required()) return std::nullopt;
     if (tenant_of(head) != nullptr) return std::nullopt;
@@ -162,6 +167,7 @@ Status Gateway::Impl::listen() {
   const bool apart = core.options.admin_port >= 0;
   if (apart) {
     wire::HttpServerOptions apart_http;
+    apart_http.tls = core.options.tls;
     apart_http.loop = &loop;
     apart_http.cors_origin = "";
     apart_http.admit = [this](const HttpRequest& head) { return admit(head, true); };

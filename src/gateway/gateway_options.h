@@ -23,13 +23,13 @@ namespace shoal::gateway {
 struct GatewayOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;
-  std::shared_ptr<wire::TlsContext> tls;  // of its own port; null: plain HTTP
+  std::shared_ptr<wire::TlsContext> tls;  // of its own ports; null: plain HTTP
   std::size_t max_connections = 16'384;
   // Where the admin API listens apart; -1: on the users' port, 0: a free one.
   std::string admin_host = "127.0.0.1";
   std::int32_t admin_port = -1;
-  std::string admin_key;           // empty: only this machine's own processes may use the admin API
-  std::string registration_token;  // empty: nobody may register
+  std::string admin_key;         // empty: only this machine's own processes may use the admin API
+  std::string registration_key;  // what workers that register must show; empty: nobody may
 
   std::vector<std::string> workers;
   std::filesystem::path worker_file;  // one URL a line, looked at every second; empty: none
@@ -49,7 +49,8 @@ struct GatewayOptions {
   std::int32_t attempts = 5;                          // of one request
   std::chrono::milliseconds worker_patience{30'000};  // for a worker to come, where none can take a request
   std::chrono::milliseconds stall{30'000};            // in the middle of a stream: its worker counts as lost
-  std::chrono::milliseconds deadline{3'600'000};      // of one request
+  std::chrono::milliseconds deadline{
+      3'600'000};  // of one attempt: a request may take `attempts` times as long
   // Of a stream's output not yet taken by its client: past the first no more is read from the worker, until
   // it has fallen to the second.
   std::size_t backlog_high = 128 * 1024;

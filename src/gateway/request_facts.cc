@@ -92,6 +92,13 @@ std::size_t past_blank(std::string_view json, std::size_t at) {
 Expected<RequestFacts> read_facts(std::string_view body) {
   SHOAL_ASSIGN(document, wire::JsonDocument::parse(body));
   SHOAL_ASSIGN(fields, document.fields());
+  // Readers differ in which of two counts: a worker must not answer for another model than was looked at.
+  simdjson::dom::object object;
+  std::size_t models = 0;
+  if (document.root().get_object().get(object) == SUCCESS) {
+    for (const auto [key, value] : object) models += key == "model" ? 1 : 0;
+  }
+  if (models > 1) return wire::field_error("model", "must stand there once");
   RequestFacts facts;
   SHOAL_TRY(fields.text("model", facts.model));
   SHOAL_TRY(fields.boolean("stream", facts.stream));

@@ -25,7 +25,9 @@ namespace shoal::gateway {
 class WorkerUser {
  public:
   virtual ~WorkerUser() = default;
-  // The worker is not to be waited for any longer. It must not add or remove workers.
+  // The worker is not to be waited for any longer. It gives its reservation back, and with the last of one
+  // that leaves the worker goes from the registry: who tells must look whether it is still there. Beyond that
+  // it must not add or remove workers.
   virtual void on_worker_lost(const std::string& why) = 0;
 };
 

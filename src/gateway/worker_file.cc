@@ -1,8 +1,13 @@
 #include "gateway/worker_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <fstream>
+#include <cerrno>
+#include <cstring>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -16,12 +21,25 @@ constexpr std::chrono::seconds kLookEvery{1};
 constexpr std::size_t kMaxBytes = 16 * 1024 * 1024;
 
 Expected<std::string> read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Status(ErrorCode::kIo, fmt::format("{}: cannot be read", path.string()));
+  // O_NONBLOCK: a pipe must not hold up the loop that every request runs on.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0)
+    return Status(ErrorCode::kIo, fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
+  const std::unique_ptr<const int, void (*)(const int*)> closer(&file,
+                                                                [](const int* open) { ::close(*open); });
+  struct stat about {};
+  if (::fstat(file, &about) != 0 || !S_ISREG(about.st_mode))
+    return Status(ErrorCode::kInvalidArgument, fmt::format("{}: is no regular file", path.string()));
   std::string text;
   char block[4096];
-  while (in.read(block, sizeof block) || in.gcount() > 0) {
-    text.append(block, static_cast<std::size_t>(in.gcount()));
+  for (;;) {
+    const ssize_t got = ::read(file, block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      return Status(ErrorCode::kIo,
+                    fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
+    if (got == 0) break;
+    text.append(block, static_cast<std::size_t>(got));
     if (text.size() > kMaxBytes)
       return Status(ErrorCode::kInvalidArgument,
                     fmt::format("{}: exceeds {} bytes", path.string(), kMaxBytes));

@@ -179,6 +179,7 @@ void WorkerRegistry::apply(const WorkerPtr& worker, wire::WorkerReport report, T
   // Out of order: a later one has been heard already.
   if (worker->report && !successor && report.sequence <= worker->report->sequence) return;
   if (successor) tell_lost(*worker, "its process has been started anew");
+  if (!holds(worker)) return;  // it was leaving, and those just told were its last
   const bool stuck = report.state == "stuck";
   set_models(*worker, report.models);
   worker->plain = false;
@@ -203,7 +204,9 @@ void WorkerRegistry::apply(const WorkerPtr& worker, wire::WorkerReport report, T
   }
   if (worker->health != WorkerHealth::kUp) log(LogLevel::kInfo, "worker.up", "worker={}", worker->name);
   worker->health = WorkerHealth::kUp;
-  worker->why.clear();
+  worker->why = view.role == policy::WorkerRole::kBoth
+                    ? ""
+                    : fmt::format("its role is {}: it takes no whole requests", worker->report->role);
   refresh(*worker, now);
 }
 
@@ -218,6 +221,7 @@ void WorkerRegistry::apply_plain(const WorkerPtr& worker, std::vector<std::strin
   worker->heard = now;
   // It says nothing of its load: what this gateway gave it is all that is known.
   policy::WorkerView& view = views_[worker->index];
+  view.role = policy::WorkerRole::kBoth;
   view.load = policy::WorkerLoad{now, view.in_flight, 0, static_cast<std::int64_t>(view.reserved_tokens), 0};
   view.reserved_since_report = 0;
   view.in_flight_since_report = 0;
@@ -251,6 +255,11 @@ void WorkerRegistry::failed(const WorkerPtr& worker, TimePoint now) {
   refresh(*worker, now);
 }
 
+void WorkerRegistry::forgotten(const WorkerPtr& worker) {
+  worker->breaker.forgotten();
+  refresh(*worker, now());
+}
+
 void WorkerRegistry::learn_prefill(const WorkerPtr& worker, double tokens, double seconds) {
   if (tokens < kLeastRateTokens || seconds <= 0) return;
   const double rate = tokens / seconds;
@@ -278,8 +287,8 @@ void WorkerRegistry::tick(TimePoint now) {
 void WorkerRegistry::refresh(const Worker& worker, TimePoint now) {
   if (worker.index >= workers_.size() || workers_[worker.index].get() != &worker) return;
   policy::WorkerView& view = views_[worker.index];
-  view.available =
-      worker.health == WorkerHealth::kUp && !worker.draining && !worker.leaving && worker.breaker.passes(now);
+  view.available = worker.health == WorkerHealth::kUp && view.role == policy::WorkerRole::kBoth &&
+                   !worker.draining && !worker.leaving && worker.breaker.passes(now);
   view.prefill_rate = worker.prefill_rate;
 }
 

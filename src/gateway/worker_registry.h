@@ -77,6 +77,8 @@ class WorkerRegistry {
   // How a request there went, for the breaker.
   void succeeded(const WorkerPtr& worker);
   void failed(const WorkerPtr& worker, TimePoint now);
+  // A request has left the worker and says nothing of it: a trial of its breaker is free again.
+  void forgotten(const WorkerPtr& worker);
   void learn_prefill(const WorkerPtr& worker, double tokens, double seconds);
 
   Reservation reserve(const WorkerPtr& worker, double uncached_tokens, TimePoint now);

@@ -25,7 +25,8 @@ std::string with_url(const std::string& report, const std::string& url) {
 struct GatewayRegistration::Gateway {
   wire::Url url;
   bool under_way = false;
-  std::string complaint;  // as logged last
+  std::shared_ptr<wire::HttpExchange> call;  // the one that is
+  std::string complaint;                     // as logged last
 };
 
 GatewayRegistration::GatewayRegistration(wire::EventLoop& loop, wire::HttpClient& client,
@@ -39,7 +40,10 @@ GatewayRegistration::GatewayRegistration(wire::EventLoop& loop, wire::HttpClient
   }
 }
 
-GatewayRegistration::~GatewayRegistration() = default;
+GatewayRegistration::~GatewayRegistration() {
+  // A call's callbacks hold its gateway.
+  for (const auto& gateway : gateways_) gateway->call = nullptr;
+}
 
 void GatewayRegistration::start() {
   timer_.start(options_.offset, [this] { turn(); });
@@ -50,6 +54,14 @@ void GatewayRegistration::turn() {
   timer_.start(options_.interval, [this] { turn(); });
 }
 
+void GatewayRegistration::stop() {
+  timer_.cancel();
+  for (const auto& gateway : gateways_) {
+    if (gateway->call != nullptr) std::exchange(gateway->call, nullptr)->cancel();
+    gateway->under_way = false;
+  }
+}
+
 std::vector<wire::HttpCall> GatewayRegistration::calls() const {
   const std::string body = with_url(report_().to_json(), options_.url);
   std::vector<wire::HttpCall> calls;
@@ -57,7 +69,7 @@ std::vector<wire::HttpCall> GatewayRegistration::calls() const {
     wire::HttpCall& call = calls.emplace_back();
     call.url = gateway->url;
     call.method = "POST";
-    call.headers = {{"Content-Type", "application/json"}, {"Authorization", "Bearer " + options_.token}};
+    call.headers = {{"Content-Type", "application/json"}, {"Authorization", "Bearer " + options_.key}};
     call.body = body;
     call.connect_timeout = call.idle_timeout = call.deadline = kPatience;
   }
@@ -79,29 +91,31 @@ void GatewayRegistration::tell(const std::shared_ptr<Gateway>& gateway, wire::Ht
     std::string body;
   };
   const auto answer = std::make_shared<Answer>();
-  client.start(std::move(call),
-               {[answer](int status, const wire::HeaderList&) { answer->status = status; },
-                [answer](std::string_view bytes) {
-                  if (answer->body.size() < 4096) answer->body += bytes;
-                  return true;
-                },
-                [answer, gateway](const Status& status) {
-                  gateway->under_way = false;
-                  std::string complaint;
-                  if (!status.ok()) {
-                    complaint = status.message();
-                  } else if (answer->status != 200) {
-                    complaint = fmt::format("{} {}", answer->status, wire::error_message_of(answer->body));
-                  }
-                  if (complaint == gateway->complaint) return;
-                  if (complaint.empty()) {
-                    log(LogLevel::kInfo, "gateway.registered", "gateway={}", gateway->url.authority());
-                  } else {
-                    log(LogLevel::kWarn, "gateway.not_registered", "gateway={} why=\"{}\"",
-                        gateway->url.authority(), complaint);
-                  }
-                  gateway->complaint = complaint;
-                }});
+  gateway->call = client.start(
+      std::move(call),
+      {[answer](int status, const wire::HeaderList&) { answer->status = status; },
+       [answer](std::string_view bytes) {
+         if (answer->body.size() < 4096) answer->body += bytes;
+         return true;
+       },
+       [answer, gateway](const Status& status) {
+         gateway->under_way = false;
+         gateway->call = nullptr;
+         std::string complaint;
+         if (!status.ok()) {
+           complaint = status.message();
+         } else if (answer->status != 200) {
+           complaint = fmt::format("{} {}", answer->status, wire::error_message_of(answer->body));
+         }
+         if (complaint == gateway->complaint) return;
+         if (complaint.empty()) {
+           log(LogLevel::kInfo, "gateway.registered", "gateway={}", gateway->url.authority());
+         } else {
+           log(LogLevel::kWarn, "gateway.not_registered", "gateway={} why=\"{}\"", gateway->url.authority(),
+               complaint);
+         }
+         gateway->complaint = complaint;
+       }});
 }
 
 RegisteredWorker::RegisteredWorker(RegistrationOptions options, std::function<wire::WorkerReport()> report)

@@ -23,8 +23,8 @@ namespace shoal::serving {
 
 struct RegistrationOptions {
   std::vector<wire::Url> gateways;
-  std::string token;  // the cluster's, which gateways must hold, too
-  std::string url;    // where gateways reach the worker
+  std::string key;  // registration_key() of the token that gateways must hold, too
+  std::string url;  // where gateways reach the worker
   std::chrono::milliseconds interval{500};
   // Until the first report: a thousand workers started together need not speak together.
   std::chrono::milliseconds offset{0};
@@ -41,8 +41,8 @@ class GatewayRegistration {
   void start();
   // Out of turn: something has changed that gateways should know at once.
   void tell();
-  // No more turns.
-  void stop() { timer_.cancel(); }
+  // No more turns; reports under way are called off, so that none is heard after a farewell.
+  void stop();
   // What tell() sends, to each gateway.
   std::vector<wire::HttpCall> calls() const;
 

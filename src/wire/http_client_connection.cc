@@ -174,9 +174,11 @@ void ClientConnection::send() {
   head_ = head_of(call_->call, pool_->max_idle > 0);
   set_wait(call_->call.idle_timeout);
   const std::array<asio::const_buffer, 2> buffers{asio::buffer(head_), asio::buffer(call_->call.body)};
+  writing_ = true;
   // The call is held until the bytes are out: they are its own.
   asio::async_write(socket_, buffers,
                     [self = shared_from_this(), call = call_](const error_code& error, std::size_t) {
+                      self->writing_ = false;
                       if (self->call_ != call) return;
                       if (error) {
                         // An answer may explain why the server stopped to read: the read says.
@@ -293,7 +295,9 @@ bool ClientConnection::data_has_come(std::string_view bytes) {
 }
 
 void ClientConnection::answered() {
-  const bool keeps = pool_->max_idle > 0 && !pool_->closed && parser_->keep_alive() && in_.size() == 0;
+  // An answer that came before all of its call was out: what is left to send must not run into the next.
+  const bool keeps =
+      pool_->max_idle > 0 && !pool_->closed && !writing_ && parser_->keep_alive() && in_.size() == 0;
   const std::shared_ptr<ClientCall> call = std::move(call_);
   call_ = nullptr;
   if (keeps) {

@@ -152,6 +152,7 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   bool open_ = true;
   bool kept_ = false;     // the call came to a connection that had been idle
   bool reading_ = false;  // a read is pending
+  bool writing_ = false;  // a call's bytes are not yet all out
   bool parsing_ = false;
   bool head_seen_ = false;
   bool any_byte_ = false;                    // of the answer

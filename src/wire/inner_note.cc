@@ -16,9 +16,12 @@ constexpr std::array kKinds = {std::pair{std::string_view("role"), Kind::kRole},
                                std::pair{std::string_view("finish"), Kind::kFinish},
                                std::pair{std::string_view("usage"), Kind::kUsage}};
 
-// Takes a number from 0; false where it is something else.
+// Tokens or bytes: no answer has more, and sums of two of them overflow nothing.
+constexpr std::int64_t kMostCount = std::int64_t{1} << 40;
+
+// Takes a number from 0 to kMostCount; false where it is something else.
 bool take(std::int64_t& out, simdjson::dom::element value) {
-  return value.get_int64().get(out) == simdjson::SUCCESS && out >= 0;
+  return value.get_int64().get(out) == simdjson::SUCCESS && out >= 0 && out <= kMostCount;
 }
 
 bool take_ids(std::vector<TokenId>& out, simdjson::dom::element value) {

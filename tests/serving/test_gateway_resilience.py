@@ -1,4 +1,5 @@
 """What clients of the gateway see when workers die, hang, lie and come back: nothing, where another can go on."""
+import hmac
 import json
 import os
 import re
@@ -85,6 +86,7 @@ def test_streams_go_on_when_a_worker_goes(number):
             received, ended = gateway.ended()
             assert received == ended["answered"] == 21
             assert gateway.metric('shoal_gateway_continuations_total{result="failed"}') == 0
+            assert gateway.metric('shoal_gateway_continuations_total{result="continued"}') >= 5
             gateway.wait_until(lambda: all(w["in_flight"] == 0 and w["reserved_tokens"] == 0 for w in gateway.workers().values()))
 
 
@@ -119,6 +121,17 @@ def test_a_worker_that_does_wrong_harms_nobody(harm):
                 check_stream(events, 60)
             received, ended = gateway.ended()
             assert received == ended["answered"] == 7
+
+
+def test_a_plain_engine_answers_what_a_worker_has_refused():
+    with Fakes(*FAST, "--harm", "refuse") as bad, Fakes(*FAST, "--plain") as good:
+        with Gateway(bad.url, good.url, flags=["--policy", "round_robin", "--attempts", 8]) as gateway:
+            want = text_of(streamed(gateway, FAKE)[1])
+            assert len(want) > 100
+            for _ in range(4):
+                events = streamed(gateway, FAKE)[1]
+                assert text_of(events) == want and events[-1] == "[DONE]"
+            assert gateway.ended()[1]["answered"] == 5 and gateway.workers()[bad.url]["requests"] > 0
 
 
 def test_a_worker_that_flaps():
@@ -203,6 +216,7 @@ def test_a_real_answer_goes_on_as_it_would_have(pair, case):
             gateway.post("/workers", {"url": pair[1].url})
             gateway.wait_for_workers(2)
         assert gateway.metric('shoal_gateway_continuations_total{result="failed"}') == 0
+        assert gateway.metric('shoal_gateway_continuations_total{result="continued"}') > 0
     for worker in pair:
         worker.wait_idle()
 
@@ -290,15 +304,22 @@ def test_workers_register_themselves(small_model, token):
 def test_a_stranger_cannot_register(small, token):
     report = {"url": small.url, "instance": "i", "protocol": 1, "models": ["small"], "sequence": 1}
     with Gateway(flags=["--token-file", token]) as gateway:
-        status, _ = gateway.post("/workers", report, headers={"Authorization": "Bearer another-token-here"})
-        assert status == 200 and gateway.workers()[small.url]["source"] == "admin", "from this machine it is an operator's word"
+        assert gateway.post("/workers", report, headers={"Authorization": "Bearer another-token-here"})[0] == 401
+        for name, value in (("Origin", "http://a.page"), ("X-Forwarded-For", "10.0.0.9"), ("Forwarded", "for=10.0.0.9")):
+            assert gateway.post("/workers", report, headers={name: value})[0] == 403, "from this machine, for somebody else"
+        assert gateway.workers() == {}
+        assert gateway.post("/workers", report)[0] == 200
+        assert gateway.workers()[small.url]["source"] == "admin", "from this machine it is an operator's word"
     admin = token.parent / "admin"
     admin.write_text("the-admins-key\n")
     with Gateway(flags=["--token-file", token, "--admin-key-file", admin]) as gateway:
         assert gateway.post("/workers", report, headers={"Authorization": "Bearer another-token-here"})[0] == 401
         assert gateway.post("/workers", report)[0] == 401
         assert gateway.get("/workers", headers={"Authorization": "Bearer a-token-of-the-cluster"})[0] == 401
-        head = {"Authorization": "Bearer a-token-of-the-cluster"}
+        assert gateway.post("/workers", report, headers={"Authorization": "Bearer a-token-of-the-cluster"})[0] == 401, "never the token itself"
+        key = hmac.new(b"a-token-of-the-cluster", b"shoal gateway registration", "sha256").hexdigest()
+        head = {"Authorization": f"Bearer {key}"}
+        assert gateway.get("/workers", headers=head)[0] == 401, "it registers, and that is all"
         for wrong in ({**report, "protocol": 2}, {**report, "free_pages": -1}, {**report, "url": ""}, {"url": "http://x"}):
             assert gateway.post("/workers", wrong, headers=head)[0] == 400, wrong
         assert gateway.get("/workers", headers={"Authorization": "Bearer the-admins-key"})[1]["workers"] == []

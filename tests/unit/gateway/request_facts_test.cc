@@ -32,7 +32,8 @@ TEST(RequestFacts, ReadsWhatDecisionsNeed) {
 }
 
 TEST(RequestFacts, RefusesWhatItCannotRead) {
-  for (const char* body : {"", "[1]", "{", R"({"model":1})", R"({"stream":"yes"})", R"({"shoal_resume":[]})"})
+  for (const char* body : {"", "[1]", "{", R"({"model":1})", R"({"stream":"yes"})", R"({"shoal_resume":[]})",
+                           R"({"model":"a","model":"b"})", R"({"model":"a","mod\u0065l":"a"})"})
     EXPECT_EQ(read_facts(body).status().code(), ErrorCode::kInvalidArgument) << body;
 }
 
@@ -59,6 +60,13 @@ TEST(EventSplitter, GivesWholeEventsHoweverTheyAreCut) {
       }));
     EXPECT_EQ(seen, events) << cut;
   }
+}
+
+TEST(EventSplitter, GivesWhatHadNoEndOnce) {
+  EventSplitter splitter;
+  ASSERT_TRUE(splitter.push("data: a\n\ndata: b\n", [](std::string_view) { return true; }));
+  EXPECT_EQ(splitter.rest(), "data: b\n");
+  EXPECT_EQ(splitter.rest(), "");
 }
 
 TEST(EventSplitter, AnEventWithoutAnEndIsBounded) {

@@ -1,13 +1,18 @@
 #include "gateway/worker_registry.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "gateway/admission_queue.h"
 #include "gateway/client_keys.h"
+#include "gateway/worker_file.h"
 
 namespace shoal::gateway {
 namespace {
@@ -53,6 +58,28 @@ TEST(WorkerRegistry, IsAvailableOnlyWhenItHasSaidSo) {
   EXPECT_EQ(worker->why, "it is loading");
   registry.apply(worker, report(1), now());
   EXPECT_FALSE(registry.views()[0].available) << "older than what is known";
+}
+
+TEST(WorkerRegistry, AWorkerOfOnePartAloneTakesNoWholeRequests) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  auto part = report(1);
+  part.role = "prefill";
+  registry.apply(worker, part, now());
+  EXPECT_FALSE(registry.views()[0].available);
+  EXPECT_EQ(worker->why, "its role is prefill: it takes no whole requests");
+  registry.apply(worker, report(2), now());
+  EXPECT_TRUE(registry.views()[0].available);
+  EXPECT_EQ(worker->why, "");
+}
+
+TEST(WorkerFile, OnlyARegularFileIsRead) {
+  WorkerRegistry registry;
+  const std::string pipe = testing::TempDir() + "workers.pipe";
+  ::unlink(pipe.c_str());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, testing::TempDir()})
+    EXPECT_EQ(WorkerFile(path).read_first(registry).code(), ErrorCode::kInvalidArgument) << path;
 }
 
 TEST(Reservation, IsTakenBackOnceHoweverItEnds) {
@@ -107,6 +134,41 @@ TEST(WorkerRegistry, UsersAreToldOfALossAndIndexesStayTrue) {
   EXPECT_TRUE(registry.workers().empty());
 }
 
+TEST(WorkerRegistry, ALeavingWorkerWhoseSuccessorReportsGoesWithItsLastRequest) {
+  WorkerRegistry registry;
+  const WorkerPtr a = *registry.add("a:1", WorkerSource::kStatic);
+  registry.apply(a, report(1), now());
+  struct Last final : WorkerUser {
+    WorkerPtr worker;
+    Reservation held;
+    void on_worker_lost(const std::string&) override {
+      worker->users.erase(this);
+      held.release();
+    }
+  } last;
+  last.worker = a;
+  last.held = registry.reserve(a, 10, now());
+  a->users.insert(&last);
+  registry.leave(a);
+  ASSERT_TRUE(registry.holds(a));
+  registry.apply(a, report(1, "successor"), now());
+  EXPECT_FALSE(registry.holds(a));
+  EXPECT_TRUE(registry.views().empty());
+}
+
+TEST(WorkerRegistry, ATrialThatSaysNothingLeavesTheNextItsTurn) {
+  WorkerRegistry registry({.failures = 1, .open_seconds = 5});
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  registry.apply(worker, report(1), now());
+  registry.failed(worker, now() - 6s);
+  registry.tick(now());
+  ASSERT_TRUE(registry.views()[0].available) << "half open";
+  Reservation trial = registry.reserve(worker, 1, now());
+  EXPECT_FALSE(registry.views()[0].available) << "one at a time";
+  registry.forgotten(worker);
+  EXPECT_TRUE(registry.views()[0].available);
+}
+
 TEST(WorkerRegistry, ABreakerKeepsRequestsAway) {
   WorkerRegistry registry({.failures = 2, .open_seconds = 5});
   const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
@@ -145,6 +207,25 @@ TEST(AdmissionQueue, ServesInOrderAndEndsEachWait) {
   queue.tick(begin + 1000ms);
   EXPECT_EQ(order, (std::vector<int>{1, -4, 3, -5}));
   std::exchange(held, {}).clear();  // another may be granted meanwhile
+  EXPECT_EQ(queue.running(), 0);
+}
+
+TEST(AdmissionQueue, GrantsThatEndAtOnceDoNotNest) {
+  AdmissionQueue queue(1, 100'000, 1000ms);
+  std::optional<Ticket> held;
+  queue.enter(now(), [&](const Status&, Ticket ticket) { held.emplace(std::move(ticket)); });
+  int granted = 0, depth = 0, deepest = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    queue.enter(now(), [&](const Status& status, Ticket ticket) {
+      granted += status.ok() ? 1 : 0;
+      deepest = std::max(deepest, ++depth);
+      ticket.release();
+      --depth;
+    });
+  }
+  held.reset();
+  EXPECT_EQ(granted, 100'000);
+  EXPECT_EQ(deepest, 1);
   EXPECT_EQ(queue.running(), 0);
 }
 
