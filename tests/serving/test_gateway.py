@@ -3,6 +3,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pytest
 
 from fake_server import FakeServer, answer, event, stream, whole
 from gateway import Gateway
-from server import Server
+from server import BINARY, Server
 
 BODY = {"model": "small", "prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 
@@ -284,6 +285,20 @@ def test_the_admin_api_has_its_own_port(small):
         assert gateway.post("/v1/completions", BODY)[0] == 404
         gateway.url = users
         assert gateway.post("/v1/completions", BODY)[0] == 200
+
+
+@pytest.mark.parametrize("given, wanted", [("tls-key", "tls-cert"), ("tls-cert", "tls-key"), ("admin-host", "admin-port")])
+def test_one_of_a_pair_is_refused_wherever_it_stands(given, wanted, tmp_path):
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'worker = ["http://127.0.0.1:1"]\n{given} = "127.0.0.1"\n')
+    for flags in (["--config", config], ["--worker", "http://127.0.0.1:1", f"--{given}", "127.0.0.1"]):
+        ended = subprocess.run([BINARY, "gateway", "--port", "0", *flags], capture_output=True, text=True, timeout=20)
+        assert ended.returncode == 2 and f"--{given} requires --{wanted}" in ended.stderr, ended
+
+
+def test_two_models_in_one_body_are_refused(gateway):
+    status, body = gateway.post("/v1/completions", b'{"model":"small","prompt":"a","model":"other"}')
+    assert status == 400 and body["error"]["param"] == "model"
 
 
 def test_a_config_file_is_flags(small, tmp_path):
