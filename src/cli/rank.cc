@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -61,6 +62,8 @@ Expected<comm::Endpoint> advertised(const std::string& text) {
 }
 
 int run_rank(RankFlags& flags) {
+  // Started by the server it would be called "exe".
+  ::pthread_setname_np(::pthread_self(), "shoal");
   // A reader of the log that goes away costs lines of the log, nothing else.
   ::signal(SIGPIPE, SIG_IGN);
   if (flags.token_file.empty() && flags.token_fd < 0)

@@ -47,6 +47,8 @@ struct SpawnSettings {
     // What a rank says, it says in the log: standard output is the head's.
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, token, kTokenDescriptor);
+    // Not the server's sockets: a port would live on in its ranks.
+    posix_spawn_file_actions_addclosefrom_np(&files, kTokenDescriptor + 1);
     posix_spawnattr_init(&attributes);
     sigset_t none, all;
     sigemptyset(&none);
