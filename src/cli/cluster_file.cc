@@ -158,8 +158,8 @@ std::string reachable(const std::string& host) {
 }
 
 std::string server_url(const ClusterFile& cluster, std::int32_t server) {
-  const bool tls = std::ranges::find(cluster.flags, "--tls-cert") != cluster.flags.end();
-  return fmt::format("http{}://{}:{}", tls ? "s" : "", reachable(cluster.host), cluster.port + server);
+  return fmt::format("http{}://{}:{}", serves_tls(cluster.flags) ? "s" : "", reachable(cluster.host),
+                     cluster.port + server);
 }
 
 Status check_servers(const ClusterFile& cluster) {
@@ -210,6 +210,11 @@ void append(std::vector<std::string>& to, const std::vector<std::string>& more) 
 }
 
 }  // namespace
+
+bool serves_tls(const std::vector<std::string>& flags) {
+  return std::ranges::any_of(
+      flags, [](const std::string& flag) { return flag == "--tls-cert" || flag.starts_with("--tls-cert="); });
+}
 
 Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   errno = 0;

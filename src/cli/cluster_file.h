@@ -67,4 +67,7 @@ struct ClusterProcess {
 // The servers first, then the ranks of the other hosts, the gateway last. shoal: this program.
 std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::string& shoal);
 
+// Whether a server with these flags speaks https.
+bool serves_tls(const std::vector<std::string>& flags);
+
 }  // namespace shoal::cli

@@ -41,9 +41,7 @@ std::string health_url(const ClusterFile& cluster) {
   if (host == "::") host = "::1";
   const bool is_v6 = host.find(':') != std::string::npos;
   const auto& flags = cluster.gateway ? cluster.gateway->flags : cluster.flags;
-  const bool tls = std::ranges::any_of(
-      flags, [](const std::string& flag) { return flag == "--tls-cert" || flag.starts_with("--tls-cert="); });
-  return fmt::format("http{}://{}:{}/health", tls ? "s" : "", is_v6 ? "[" + host + "]" : host,
+  return fmt::format("http{}://{}:{}/health", serves_tls(flags) ? "s" : "", is_v6 ? "[" + host + "]" : host,
                      cluster.gateway ? cluster.gateway->port : cluster.port);
 }
 
