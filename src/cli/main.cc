@@ -24,6 +24,7 @@
 #include "cli/fake_worker.h"
 #include "cli/gateway.h"
 #include "cli/inspect.h"
+#include "cli/pair.h"
 #include "cli/perplexity.h"
 #include "cli/rank.h"
 #include "cli/render.h"
@@ -43,6 +44,7 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_fake_worker(app, exit_code);
   shoal::cli::add_chat(app, exit_code);
   shoal::cli::add_rank(app, exit_code);
+  shoal::cli::add_pair(app, exit_code);
   shoal::cli::add_up(app, exit_code);
   shoal::cli::add_down(app, exit_code);
   shoal::cli::add_inspect(app, exit_code);

@@ -22,6 +22,7 @@
 #include "cli/cli_model.h"
 #include "cli/fault_file.h"
 #include "cli/flag_checks.h"
+#include "cli/handover_flags.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
@@ -29,6 +30,7 @@
 #include "core/log.h"
 #include "engine/engine.h"
 #include "formats/generation_config.h"
+#include "handover/bootstrap.h"
 #include "serving/gateway_registration.h"
 #include "serving/service.h"
 #include "wire/registration_key.h"
@@ -53,6 +55,7 @@ struct ServeFlags {
   std::string listen_ranks;
   std::string token_file;
   std::string fault_plan;
+  HandoverFlags handover;
   double join_seconds = 60;
   std::vector<std::string> gateways;
   std::string advertise;
@@ -141,7 +144,7 @@ Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
     // Without a number for this host's: the other hosts have all but this one.
     if (joining.local_ranks == 0) joining.local_ranks = 1;
   }
-  if (!flags.listen_ranks.empty()) {  // else the token is for gateways
+  if (!flags.listen_ranks.empty()) {  // else the token is for gateways, or handovers
     SHOAL_ASSIGN(token, load_token(flags.token_file));
     joining.token = std::make_shared<const wire::ClusterToken>(std::move(token));
   }
@@ -184,6 +187,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
       // run.
       .text = std::make_unique<serving::TextThread>(static_cast<std::size_t>(flags.engine.max_queue)),
   });
+  SHOAL_TRY(flags.handover.start(*worker, flags.host));
   return worker;
 }
 
@@ -300,8 +304,12 @@ void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
       .add_option("--advertise", flags.advertise,
                   "URL where gateways reach this server; default: of --host and --port")
       ->needs(gateways);
-  token->check([listen, gateways](const std::string&) {
-    return listen->count() + gateways->count() > 0 ? "" : "is for --listen-ranks or --gateway";
+  auto* role = add_handover_flags(serve, flags.handover);
+  token->check([listen, gateways, role](const std::string&) {
+    const bool has_role = role->count() > 0 && role->results().back() != "both";
+    return listen->count() + gateways->count() > 0 || has_role
+               ? ""
+               : "is for --listen-ranks, --gateway or a --role";
   });
   serve
       .add_option("--local-ranks", flags.engine.joining.local_ranks,
@@ -390,6 +398,13 @@ void add_serve(CLI::App& app, int& exit_code) {
       return;
     }
     flags->engine.prefill_chunk = *chunk;
+    engine::EngineOptions shape;
+    flags->layout.apply_to(shape);
+    flags->handover.token_file = flags->token_file;
+    if (const Status status = flags->handover.check(shape.degrees); !status.ok()) {
+      exit_code = complain("serve", status, 2);
+      return;
+    }
     exit_code = run_serve(*flags);
   });
 }

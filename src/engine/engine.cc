@@ -34,7 +34,22 @@ struct LostCommand {
   Status why;
 };
 struct RecoveredCommand {};
-using Command = std::variant<SubmitCommand, CancelCommand, FlushCommand, LostCommand, RecoveredCommand>;
+struct CalledCommand {
+  RequestId id;
+  std::int32_t choice = 0;
+};
+struct ArrivedCommand {
+  RequestId id;
+  std::int32_t choice = 0;
+  FirstToken first;
+};
+struct HandoverEndedCommand {
+  RequestId id;
+  std::int32_t choice = 0;
+  Status status;
+};
+using Command = std::variant<SubmitCommand, CancelCommand, FlushCommand, LostCommand, RecoveredCommand,
+                             CalledCommand, ArrivedCommand, HandoverEndedCommand>;
 
 // Requests that outlive a rank wait so long for its like, then end with an error.
 constexpr std::chrono::seconds kRanksAwaited{60};
@@ -201,6 +216,12 @@ void Engine::Impl::execute(Command command, TimePoint now) {
     scheduler->lose_ranks(lost_ranks.why, now);
   } else if (std::get_if<RecoveredCommand>(&command)) {
     serving = Serving::kYes;
+  } else if (const auto* called = std::get_if<CalledCommand>(&command)) {
+    scheduler->handover_called(called->id, called->choice, now);
+  } else if (auto* arrived = std::get_if<ArrivedCommand>(&command)) {
+    scheduler->arrived(arrived->id, arrived->choice, std::move(arrived->first), now);
+  } else if (auto* ended = std::get_if<HandoverEndedCommand>(&command)) {
+    scheduler->handover_ended(ended->id, ended->choice, ended->status, now);
   }
 }
 
@@ -382,6 +403,30 @@ std::int32_t Engine::cancel_all() {
   return count;
 }
 
+void Engine::handover_called(RequestId id, std::int32_t choice) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->commands.emplace_back(CalledCommand{id, choice});
+  }
+  impl_->wake.notify_one();
+}
+
+void Engine::arrived(RequestId id, std::int32_t choice, FirstToken first) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->commands.emplace_back(ArrivedCommand{id, choice, std::move(first)});
+  }
+  impl_->wake.notify_one();
+}
+
+void Engine::handover_ended(RequestId id, std::int32_t choice, const Status& status) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->commands.emplace_back(HandoverEndedCommand{id, choice, status});
+  }
+  impl_->wake.notify_one();
+}
+
 Status Engine::flush_cache() {
   FlushCommand command;
   std::future<void> done = command.done.get_future();
@@ -416,6 +461,8 @@ EngineStats Engine::stats() const {
 }
 
 WorkerReport Engine::worker() const { return impl_->executor->report(); }
+const KvPools& Engine::kv_pools() const { return impl_->executor->loaded().kv; }
+comm::Ledger& Engine::ledger() const { return *impl_->executor->loaded().ledger; }
 
 const model::ModelDescription& Engine::description() const {
   return impl_->executor->loaded().model->description();

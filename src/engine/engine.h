@@ -16,6 +16,7 @@
 
 #include "comm/fault_plan.h"
 #include "core/expected.h"
+#include "engine/handover_leg.h"
 #include "engine/rank.h"
 #include "engine/rank_joining.h"
 #include "engine/request.h"
@@ -77,6 +78,16 @@ struct WorkerReport {
   std::vector<RankReport> ranks;  // none where one rank serves alone
 };
 
+// The KV pools of the head's own rank and what a worker must have in common with one that it hands KV to.
+// Whoever touches the bytes of a page holds it.
+struct KvPools {
+  std::vector<KvView> views;     // by group
+  std::vector<KvGroup> groups;   // of the whole model
+  std::vector<std::string> ids;  // by group: layout, type, head size, window
+  std::string isa;
+  bool strict = false;
+};
+
 struct KvGroupStats {
   std::int64_t capacity = 0, free = 0, cached = 0, held = 0, fenced = 0;
 };
@@ -116,6 +127,12 @@ class Engine {
   bool cancel(const std::string& rid);
   std::int32_t cancel_all();
 
+  // Of a leg of a handover (engine/handover_leg.h): the worker that goes on has its pages and has called for
+  // these; what came of it.
+  void handover_called(RequestId id, std::int32_t choice);
+  void arrived(RequestId id, std::int32_t choice, FirstToken first);
+  void handover_ended(RequestId id, std::int32_t choice, const Status& status);
+
   // Forgets every cached prefix that no running request holds. Returns once done.
   Status flush_cache();
 
@@ -125,6 +142,8 @@ class Engine {
 
   EngineStats stats() const;
   WorkerReport worker() const;
+  const KvPools& kv_pools() const;
+  comm::Ledger& ledger() const;  // of the head's own rank
   const model::ModelDescription& description() const;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer() const;
   std::int32_t context() const;  // the limit in force

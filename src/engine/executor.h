@@ -30,6 +30,8 @@ class Executor {
     std::size_t kv_bytes = 0;
     std::int32_t threads = 0;
     std::int32_t context = 0;  // the limit in force: as asked, and no more than the pools hold
+    KvPools kv;
+    std::shared_ptr<comm::Ledger> ledger;
   };
 
   struct Callbacks {

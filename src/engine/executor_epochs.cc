@@ -250,6 +250,12 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
 
   loaded.model = parts.model.get();
   loaded.kv_bytes = parts.store->bytes();
+  loaded.kv.views.assign(parts.store->views().begin(), parts.store->views().end());
+  loaded.kv.groups = parts.model->kv_groups();
+  loaded.kv.ids = parts.kv_ids(kv_dtype);
+  loaded.kv.isa = kernels::isa_name(parts.context.isa);
+  loaded.kv.strict = strict;
+  loaded.ledger = ledger;
   loaded.threads = settings.threads;
   loaded.context =
       static_cast<std::int32_t>(std::min<std::int64_t>(context, pages * layout.degrees().cp * kPageTokens));

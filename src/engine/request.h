@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct ResumedChoice {
   std::int64_t emitted_bytes = 0;  // of its text that have been sent
   bool finished = false;           // nothing of it is left to be done
 };
+class Departure;  // engine/handover_leg.h
+class Arrival;
 
 struct GenerateRequest {
   // The client's or the gateway's name for it: logs, /abort_request. Unique while running, or empty.
@@ -56,6 +59,10 @@ struct GenerateRequest {
   // output that follows is what it would have been, given the same seed.
   std::vector<ResumedChoice> resume;
   TimePoint arrival{};
+  // One for each choice where another worker goes on after the first token, or has computed the prompt; not
+  // both, and without prompt_logprobs and with max_tokens of at least 1. Empty elsewhere.
+  std::vector<std::shared_ptr<Departure>> departures;
+  std::vector<std::shared_ptr<Arrival>> arrivals;
 };
 
 enum class FinishReason : std::uint8_t { kStop, kLength, kCancelled, kError };

@@ -130,6 +130,7 @@ void Scheduler::submit(RequestId id, GenerateRequest request, OutputSink sink, T
     sequence->stream = std::make_unique<OutputStream>(tokenizer_, record.request.skip_special_tokens,
                                                       record.request.continues_prompt, record.request.stop);
     record.choices.push_back(sequence.get());
+    attach_legs(record, *sequence);
     Sequence* raw = sequence.get();
     sequences_.emplace(raw, std::move(sequence));
     if (choice == 0 || resumed) {
@@ -142,6 +143,12 @@ void Scheduler::submit(RequestId id, GenerateRequest request, OutputSink sink, T
 }
 
 void Scheduler::queue(Sequence& sequence, bool at_head) {
+  if (sequence.departure != nullptr && !sequence.called) {
+    sequence.state = SequenceState::kUncalled;
+    uncalled_.push_back(&sequence);
+    sequence.departure->await_call();
+    return;
+  }
   sequence.state = SequenceState::kQueued;
   if (at_head) {
     queue_.push_front(&sequence);
@@ -186,7 +193,10 @@ void Scheduler::lose_ranks(const Status& why, TimePoint now) {
   for (const RequestId id : request_ids()) {
     RequestRecord& request = *requests_.at(id.value);
     if (request.admitted) ++request.losses;
-    if (!request.request.outlives_ranks || request.losses >= kMostLosses) {
+    const bool shared = std::ranges::any_of(request.choices, [](const Sequence* sequence) {
+      return sequence != nullptr && (sequence->departure != nullptr || sequence->arrival_leg != nullptr);
+    });
+    if (!request.request.outlives_ranks || shared || request.losses >= kMostLosses) {
       ++totals_.requests_failed;
       end_request(request, FinishReason::kError, why, now);
       continue;
@@ -218,6 +228,7 @@ PlanNumber Scheduler::begin_epoch() {
 
 void Scheduler::end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now) {
   const RequestId id = request.id;
+  const Status why = error.ok() ? Status(ErrorCode::kCancelled, "the request was cancelled") : error;
   // A copy: the record goes with its last choice.
   const std::vector<Sequence*> choices = request.choices;
   for (Sequence* sequence : choices) {
@@ -226,19 +237,19 @@ void Scheduler::end_request(RequestRecord& request, FinishReason reason, Status 
     event.choice = static_cast<std::int32_t>(sequence->choice);
     event.finish = reason;
     event.error = error;
-    end_choice(*sequence, std::move(event), now);
+    end_choice(*sequence, std::move(event), now, why);
   }
   log(LogLevel::kInfo, "request.ended", "id={} how={}", id.value,
       reason == FinishReason::kCancelled ? "cancelled" : "failed");
 }
 
-void Scheduler::end_choice(Sequence& sequence, OutputEvent event, TimePoint now) {
+void Scheduler::end_choice(Sequence& sequence, OutputEvent event, TimePoint now, const Status& why) {
   RequestRecord& request = *sequence.request;
   request.choices[sequence.choice] = nullptr;
   --request.open_choices;
   sequence.request = nullptr;
   const bool first = sequence.choice == 0;
-  retire(sequence, SequenceState::kEnded);  // the sequence may be gone from here on
+  retire(sequence, SequenceState::kEnded, why);  // the sequence may be gone from here on
   event.last = request.open_choices == 0;
   if (!event.last) event.error = {};
   if (event.last) {
@@ -267,8 +278,11 @@ void Scheduler::finish_request(RequestRecord& request, OutputEvent& event, TimeP
   owner->sink(std::move(event));
 }
 
-void Scheduler::retire(Sequence& sequence, SequenceState state) {
+void Scheduler::retire(Sequence& sequence, SequenceState state, const Status& why) {
+  if (state == SequenceState::kEnded) close_legs(sequence, why);
+  if (sequence.state == SequenceState::kAway) std::erase(away_, &sequence);
   if (sequence.state == SequenceState::kHeldBack) --held_back_;
+  if (sequence.state == SequenceState::kUncalled) std::erase(uncalled_, &sequence);
   if (sequence.state == SequenceState::kQueued) std::erase(queue_, &sequence);
   if (sequence.state == SequenceState::kRunning) std::erase(running_, &sequence);
   sequence.state = state;
@@ -294,14 +308,18 @@ void Scheduler::settle(Sequence& sequence) {
 
 std::optional<TimePoint> Scheduler::waiting_since() const {
   if (idle()) return std::nullopt;
+  // Others have the word: their deadlines are the room table's.
+  const bool others = !away_.empty() || (!uncalled_.empty() && queue_.empty());
+  if (flights_.empty() && running_.empty() && others) return std::nullopt;
   return progress_;
 }
 
 EngineStats Scheduler::stats(TimePoint now) const {
   EngineStats stats = totals_;
-  stats.running = static_cast<std::int32_t>(running_.size());
-  stats.waiting = static_cast<std::int32_t>(queue_.size()) + held_back_;
+  stats.running = static_cast<std::int32_t>(running_.size() + away_.size());
+  stats.waiting = static_cast<std::int32_t>(queue_.size() + uncalled_.size()) + held_back_;
   for (const Sequence* sequence : queue_) stats.uncached_tokens_queued += sequence->remaining();
+  for (const Sequence* sequence : uncalled_) stats.uncached_tokens_queued += sequence->remaining();
   for (const Sequence* sequence : running_) {
     if (!sequence->decoding())
       stats.uncached_tokens_queued += std::max<std::int64_t>(sequence->remaining(), 0);

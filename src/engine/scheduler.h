@@ -9,7 +9,8 @@
 //   1. At most options.plans_in_flight plans are unanswered.
 //   2. Each request's last event is sent exactly once.
 //   3. compose() gives a plan whenever nothing is in flight and anything waits: the engine never stands
-//      still.
+//      still, unless what waits needs pages of sequences that are away, or another worker to call; each of
+//      these ends by a deadline.
 
 #pragma once
 
@@ -94,6 +95,10 @@ class Scheduler {
   void lose_ranks(const Status& why, TimePoint now);
   // Every request ends with this error.
   void fail_all(const Status& failure, TimePoint now);
+  // Of a leg (engine/handover_leg.h). Ignored where the choice has ended.
+  void handover_called(RequestId id, std::int32_t choice, TimePoint now);
+  void arrived(RequestId id, std::int32_t choice, FirstToken first, TimePoint now);
+  void handover_ended(RequestId id, std::int32_t choice, const Status& status, TimePoint now);
   // After lose_ranks(), once no plan is in flight: nothing is cached or open on the ranks. The next plan's
   // number.
   PlanNumber begin_epoch();
@@ -128,6 +133,8 @@ class Scheduler {
   // scheduler_compose.cc
   void admit(TimePoint now);
   void start(Sequence& sequence, TimePoint now);
+  // Sequences that have been admitted and not ended.
+  std::int64_t admitted_sequences() const { return std::ssize(running_) + std::ssize(away_); }
   bool try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& demand);
   std::vector<policy::PoolDemand> promised_demand() const;
   std::int64_t expected_pages(const Sequence& sequence, const KvGroup& group) const;
@@ -171,6 +178,14 @@ class Scheduler {
   // Of the coordinate that takes longest.
   const policy::StepShape& slowest(const Flight& flight) const;
 
+  // scheduler_handover.cc
+  void attach_legs(RequestRecord& record, Sequence& sequence);
+  static void close_legs(Sequence& sequence, const Status& why);
+  Sequence* find_choice(RequestId id, std::int32_t choice) const;
+  void announce(Sequence& sequence, std::int64_t tokens);
+  void depart(Sequence& sequence, OutputEvent&& event);
+  bool reserve_arrival(Sequence& sequence);
+
   // scheduler_results.cc
   void take_item(const FlightItem& item, const SampledToken* sampled, TimePoint now);
   void take_prompt_logprobs(StepResult& result, const Flight& flight);
@@ -189,13 +204,15 @@ class Scheduler {
 
   // scheduler.cc
   std::vector<RequestId> request_ids() const;  // ascending
+  // Departing sequences only once they have been called.
   void queue(Sequence& sequence, bool at_head);
-  void end_choice(Sequence& sequence, OutputEvent event, TimePoint now);
+  // why: what a leg of another worker is told where it has not ended by itself.
+  void end_choice(Sequence& sequence, OutputEvent event, TimePoint now, const Status& why = {});
   void end_request(RequestRecord& request, FinishReason reason, Status error, TimePoint now);
   void finish_request(RequestRecord& request, OutputEvent& event, TimePoint now);
   void release_held_back(RequestRecord& request);
   // Takes a sequence from the running, or the queue; it goes, or queues again, once nothing is in flight.
-  void retire(Sequence& sequence, SequenceState state);
+  void retire(Sequence& sequence, SequenceState state, const Status& why = {});
   void settle(Sequence& sequence);
 
   SchedulerOptions options_;
@@ -208,7 +225,9 @@ class Scheduler {
   std::unordered_map<std::uint64_t, std::unique_ptr<RequestRecord>> requests_;
   std::unordered_map<Sequence*, std::unique_ptr<Sequence>> sequences_;
   std::deque<Sequence*> queue_;
-  std::vector<Sequence*> running_;  // by arrival
+  std::vector<Sequence*> running_;   // by arrival
+  std::vector<Sequence*> away_;      // kAway
+  std::vector<Sequence*> uncalled_;  // kUncalled
   std::vector<SequenceSlot> free_slots_;
   std::vector<SequenceSlot> to_close_;
   std::deque<Flight> flights_;

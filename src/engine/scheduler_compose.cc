@@ -76,6 +76,11 @@ std::vector<policy::PoolDemand> Scheduler::promised_demand() const {
       const std::int64_t held = sequence->pages.tables[static_cast<std::size_t>(g)].held();
       pool.promised += std::max<std::int64_t>(0, expected_pages(*sequence, cache_.group(g)) - held);
     }
+    for (const Sequence* sequence : away_) {
+      if (sequence->arrival_leg == nullptr) continue;
+      const std::int64_t held = sequence->pages.tables[static_cast<std::size_t>(g)].held();
+      pool.promised += std::max<std::int64_t>(0, expected_pages(*sequence, cache_.group(g)) - held);
+    }
   }
   return demand;
 }
@@ -84,16 +89,18 @@ std::vector<policy::PoolDemand> Scheduler::promised_demand() const {
 // log-probabilities computes it all.
 std::int32_t Scheduler::cacheable_pages(const Sequence& sequence) const {
   if (scores_prompt(sequence)) return 0;
+  // Its logits come with the first token.
+  if (sequence.arrival_leg != nullptr) return sequence.prompt_tokens / kPageTokens;
   return static_cast<std::int32_t>((sequence.tokens.size() - 1) / kPageTokens);
 }
 
 void Scheduler::admit(TimePoint now) {
-  if (queue_.empty() || std::ssize(running_) >= options_.max_sequences) return;
+  if (queue_.empty() || admitted_sequences() >= options_.max_sequences) return;
   std::vector<policy::PoolDemand> demand = promised_demand();
   for (std::size_t at = 0; at < std::min(queue_.size(), kLookAhead);) {
     Sequence& sequence = *queue_[at];
-    if (std::ssize(running_) >= options_.max_sequences) return;
-    if (!try_admit(sequence, demand)) {
+    if (admitted_sequences() >= options_.max_sequences) return;
+    if (!try_admit(sequence, demand) || (sequence.arrival_leg != nullptr && !reserve_arrival(sequence))) {
       // One that gave way, or was passed often enough, is passed no more.
       if (sequence.preempted || sequence.passed >= kMostPassed) return;
       ++at;
@@ -106,9 +113,11 @@ void Scheduler::admit(TimePoint now) {
 }
 
 void Scheduler::start(Sequence& sequence, TimePoint now) {
-  sequence.state = SequenceState::kRunning;
-  running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
-  match_prefix(sequence);
+  if (sequence.state != SequenceState::kAway) {
+    sequence.state = SequenceState::kRunning;
+    running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
+    match_prefix(sequence);
+  }
   choose_lanes(sequence);
   RequestRecord& request = *sequence.request;
   if (request.admitted) return;
@@ -127,7 +136,7 @@ bool Scheduler::try_admit(Sequence& sequence, std::vector<policy::PoolDemand>& d
     demand[g].available -= peek.cached[g];
   }
   const bool admitted =
-      policy::admits({static_cast<std::int32_t>(running_.size()), options_.max_sequences, demand});
+      policy::admits({static_cast<std::int32_t>(admitted_sequences()), options_.max_sequences, demand});
   for (std::size_t g = 0; g < demand.size(); ++g) {
     if (admitted) demand[g].promised += demand[g].needed;
     if (!admitted) demand[g].available += peek.cached[g];
@@ -237,7 +246,11 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
 
 // count 0: the token sampled last.
 void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std::int64_t count) {
-  if (!sequence.open_on_ranks()) open_on_ranks(plan, sequence);
+  if (!sequence.open_on_ranks()) {
+    open_on_ranks(plan, sequence);
+    // What is cached is complete. Not before: until it is open here it may be matched anew.
+    announce(sequence, sequence.planned);
+  }
   for (const kv::NewPage& page : sequence.to_grant)
     plan.grants.push_back({sequence.slot, cache_.group(page.group).id, page.logical, page.page});
   sequence.to_grant.clear();
@@ -286,6 +299,8 @@ bool Scheduler::preempt_one() {
   for (const auto& [raw, owner] : sequences_) {
     const bool leaving = raw->state == SequenceState::kPreempted || raw->state == SequenceState::kEnded;
     if (!leaving && raw->state != SequenceState::kRunning) continue;
+    // Its pages are being read, and admission has counted all that it will ever need.
+    if (!leaving && raw->departure != nullptr) continue;
     const bool holds =
         std::ranges::any_of(raw->pages.tables, [](const auto& table) { return table.held() > 0; });
     candidates.push_back({raw->arrival, holds, leaving});
@@ -310,7 +325,18 @@ bool Scheduler::break_stand_still(TimePoint now) {
   // Only the table's slots are short: a plan that closes gives them back.
   if (free_slots_.empty() && !to_close_.empty()) return false;
   preempted_in_plan_ = false;
-  if (running_.size() > 1) return preempt_one();
+  if (running_.size() > 1 && preempt_one()) return true;
+  // Whoever is away holds pages, and gives them back or goes on by a deadline.
+  if (!away_.empty()) return false;
+  if (running_.size() > 1) {
+    const bool all_depart = std::ranges::all_of(
+        running_, [](const Sequence* sequence) { return sequence->departure != nullptr; });
+    if (!all_depart) return false;
+    end_request(*running_.back()->request, FinishReason::kError,
+                {ErrorCode::kExhausted, "the KV pool cannot hold this prompt beside the others"}, now);
+    ++totals_.requests_failed;
+    return true;
+  }
   // Alone, a sequence always finds pages, for the context is no larger than the pool. Should it not, its
   // request ends with a sentence instead of waiting for ever.
   Sequence& sequence = *running_.front();

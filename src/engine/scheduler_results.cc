@@ -69,6 +69,7 @@ void Scheduler::take_item(const FlightItem& item, const SampledToken* sampled, T
   // positions computed are all among the known tokens.
   cache_.insert(sequence.pages,
                 std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed)));
+  announce(sequence, sequence.computed);
   cache_.release_behind(sequence.pages, sequence.computed, [&](std::int32_t group, std::int32_t first_kept) {
     sequence.to_release[static_cast<std::size_t>(group)] = first_kept;
   });
@@ -109,7 +110,8 @@ void Scheduler::take_token(Sequence& sequence, TokenId id, OutputEvent& event) {
     if (stop_id) event.matched_stop = tokenizer_->piece(id);
   } else {
     stop = sequence.stream->push(id, may_stop, event.text);
-    if (!stop && sequence.output_tokens() >= sequence.max_tokens) event.finish = FinishReason::kLength;
+    // The request's limit: that of a sequence that departs is one token.
+    if (!stop && sequence.output_tokens() >= request.max_tokens) event.finish = FinishReason::kLength;
   }
   if (event.finish) {
     if (auto late = sequence.stream->finish(may_stop, event.text); late && !stop_id) stop = std::move(late);
@@ -133,6 +135,10 @@ bool Scheduler::on_token(Sequence& sequence, const SampledToken& sampled, TimePo
   ++request.usage.completion_tokens;
   ++totals_.generated_tokens;
   measure_token(sequence, now);
+  if (sequence.departure != nullptr) {
+    depart(sequence, std::move(event));
+    return false;
+  }
   if (!event.finish) {
     request.sink(std::move(event));
     return true;

@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "core/ids.h"
+#include "engine/handover_leg.h"
 #include "engine/output_stream.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
@@ -25,8 +26,10 @@ namespace shoal::engine {
 
 enum class SequenceState : std::uint8_t {
   kHeldBack,  // a further choice, until the first has computed the prompt
+  kUncalled,  // departs, and the worker that goes on has not called: holds nothing
   kQueued,
   kRunning,    // admitted: has its place among the running, pages, maybe work in flight
+  kAway,       // its bytes are on their way to or from another worker: holds pages, has no work
   kPreempted,  // gives its pages back once nothing of it is in flight, then queues again
   kEnded,      // its request is done with it; goes once nothing of it is in flight
 };
@@ -64,6 +67,15 @@ struct Sequence {
   std::vector<kv::NewPage> to_grant;     // not yet in a plan
   std::vector<std::int32_t> to_release;  // by group: first page kept, where not yet in a plan; else -1
   std::unique_ptr<OutputStream> stream;
+
+  // Where another worker answers, or computes the prompt (engine/handover_leg.h); null elsewhere, and once
+  // that is done.
+  std::shared_ptr<Departure> departure;
+  std::shared_ptr<Arrival> arrival_leg;
+  bool called = false;         // by the worker that the departure is for
+  std::int32_t announced = 0;  // pages that the departure knows
+  FinishReason departs_with = FinishReason::kLength;
+  std::string matched_stop;
 
   std::int32_t output_tokens() const { return static_cast<std::int32_t>(tokens.size()) - prompt_tokens; }
   bool open_on_ranks() const { return slot.value >= 0; }

@@ -45,6 +45,11 @@ Status RoomTable::open(RoomId room, TimePoint now) {
   return {};
 }
 
+void RoomTable::bury(RoomId room, TimePoint now) {
+  forget(now);
+  if (!open_.contains(room) && !remembered_.contains(room)) remember(room, now);
+}
+
 bool RoomTable::move_to(RoomId room, RoomState state, TimePoint now) {
   const auto it = open_.find(room);
   if (it == open_.end() || state <= it->second.state) return false;

@@ -54,6 +54,8 @@ class RoomTable {
 
   // Refuses a number that is open, or was open not long ago: the sentence says which.
   Status open(RoomId room, TimePoint now);
+  // The room is over before it came: it will be refused. Nothing where it is open.
+  void bury(RoomId room, TimePoint now);
   // False where the room is not open, or is in that state or past it.
   bool move_to(RoomId room, RoomState state, TimePoint now);
   // A byte has moved.

@@ -167,6 +167,15 @@ Status KvCache::grow(SequencePages& sequence, std::int64_t tokens, std::vector<N
   return {};
 }
 
+Status KvCache::reserve(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken) {
+  SHOAL_TRY(grow(sequence, tokens, taken));
+  release_behind(sequence, tokens, [](std::int32_t, std::int32_t) {});
+  std::erase_if(taken, [&](const NewPage& page) {
+    return !sequence.tables[static_cast<std::size_t>(page.group)].has(page.logical);
+  });
+  return {};
+}
+
 std::int64_t KvCache::reach(const SequencePages& sequence) const {
   std::int64_t pages = sequence.tables.front().size();
   for (std::int32_t c = 0; c < coordinates(); ++c) pages += room(c);

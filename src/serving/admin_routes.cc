@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "serving/handover_requests.h"
 #include "serving/report_of_worker.h"
 #include "serving/worker_metrics.h"
 #include "wire/api_error.h"
@@ -79,7 +80,16 @@ nlohmann::ordered_json server_info(const Worker& worker) {
   info["weight_bytes"] = engine.weight_bytes();
   info["kv_bytes"] = engine.kv_bytes();
   info["kernels"] = engine.kernel_report();
-  info["worker"] = worker_of(engine.worker());
+  info["worker"] = worker_of(worker_report(worker));
+  info["role"] = worker.sender != nullptr ? "prefill" : worker.receiver != nullptr ? "decode" : "both";
+  if (worker.bootstrap != nullptr) info["bootstrap_port"] = worker.bootstrap->port();
+  if (const auto rooms = room_stats(worker)) {
+    for (std::size_t state = 0; state < handover::kOpenStates; ++state)
+      info["rooms"][std::string(handover::room_state_name(static_cast<handover::RoomState>(state)))] =
+          rooms->open[state];
+    info["rooms"]["success"] = rooms->succeeded;
+    info["rooms"]["failed"] = rooms->failed;
+  }
   info["num_requests_running"] = stats.running;
   info["num_requests_waiting"] = stats.waiting;
   info["uncached_tokens_queued"] = stats.uncached_tokens_queued;
@@ -134,7 +144,9 @@ void handle_abort(Worker& worker, const wire::HttpRequest& request, const wire::
   for (const Status& status : {fields->text("rid", rid), fields->boolean("abort_all", all)}) {
     if (!status.ok()) return response->respond(wire::error_reply(status));
   }
-  if (rid.empty() && !all) {
+  const auto rooms = abandon_rooms(worker, *fields);
+  if (!rooms.ok()) return response->respond(wire::error_reply(rooms.error()));
+  if (rid.empty() && !all && *rooms == 0) {
     return response->respond(
         wire::error_reply(wire::field_error("rid", "must name a request, or abort_all must be true")));
   }
@@ -142,9 +154,9 @@ void handle_abort(Worker& worker, const wire::HttpRequest& request, const wire::
   const std::uint64_t last = worker.text->last_posted();
   if (all) worker.sessions->abort_unread(last);
   // By the client's own name, else by an answer's id.
-  const int cancelled =
-      all ? worker.engine->cancel_all()
-          : static_cast<int>(worker.sessions->abort(rid, last) || worker.engine->cancel(rid));
+  const int cancelled = all ? worker.engine->cancel_all()
+                            : static_cast<int>(!rid.empty() && (worker.sessions->abort(rid, last) ||
+                                                                worker.engine->cancel(rid)));
   response->respond(200, "application/json", fmt::format(R"({{"cancelled":{}}})", cancelled));
 }
 

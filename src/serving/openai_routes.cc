@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "serving/generate_request.h"
 #include "serving/generation_session.h"
+#include "serving/handover_requests.h"
 #include "wire/api_error.h"
 #include "wire/json.h"
 #include "wire/openai_request.h"
@@ -104,6 +105,7 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
   request.outlives_ranks = !comes_from_gateway(http);
   std::vector<SessionPrompt> prompts;
   prompts.push_back({std::move(request), {}});
+  SHOAL_TRY(add_legs(worker, chat.common, prompts));
   GenerationSession::start(*worker.engine, *worker.sessions, response,
                            make_chat_format(std::move(answer), chat.common.include_usage), std::move(prompts),
                            {.stream = chat.common.stream,
@@ -147,6 +149,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
     }
     added.request = std::move(request);
   }
+  SHOAL_TRY(add_legs(worker, completion.common, prompts));
   const int choices = static_cast<int>(prompts.size()) * sampling.n;
   GenerationSession::start(
       *worker.engine, *worker.sessions, response,

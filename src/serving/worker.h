@@ -11,6 +11,9 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "handover/bootstrap.h"
+#include "handover/receiver.h"
+#include "handover/sender.h"
 #include "serving/prompt_builder.h"
 #include "serving/session_registry.h"
 #include "serving/text_thread.h"
@@ -24,6 +27,10 @@ struct Worker {
   // First, so that it outlives the sessions that the engine holds.
   std::unique_ptr<SessionRegistry> sessions = std::make_unique<SessionRegistry>();
   std::unique_ptr<engine::Engine> engine;
+  // Of the role prefill, and of decode; after the engine, which they are gone before.
+  std::unique_ptr<handover::Sender> sender = nullptr;
+  std::unique_ptr<handover::BootstrapPort> bootstrap = nullptr;
+  std::unique_ptr<handover::Receiver> receiver = nullptr;
   PromptBuilder prompts;
   std::string served_name;  // what clients call the model
   std::string model_file;

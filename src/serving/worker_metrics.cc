@@ -82,7 +82,35 @@ void write_worker(wire::MetricsWriter& out, const engine::WorkerReport& worker) 
                  });
 }
 
+void write_rooms(wire::MetricsWriter& out, const handover::RoomStats& stats) {
+  out.family("shoal_rooms", "Handovers that are open, by state", MetricType::kGauge);
+  for (std::size_t state = 0; state < handover::kOpenStates; ++state)
+    out.sample({{"state", std::string(handover::room_state_name(static_cast<handover::RoomState>(state)))}},
+               static_cast<double>(stats.open[state]));
+  out.family("shoal_rooms_ended_total", "Handovers that have ended, by how", MetricType::kCounter);
+  out.sample({{"result", "success"}}, static_cast<double>(stats.succeeded));
+  out.sample({{"result", "failed"}}, static_cast<double>(stats.failed));
+  one(out, "shoal_room_reserved_page_seconds_total",
+      "Pages reserved for KV that was still to come, times the seconds", MetricType::kCounter,
+      stats.page_seconds);
+}
+
 }  // namespace
+
+engine::WorkerReport worker_report(const Worker& worker) {
+  engine::WorkerReport report = worker.engine->worker();
+  if (worker.sender == nullptr || !report.ranks.empty()) return report;
+  engine::RankReport& rank = report.ranks.emplace_back();
+  rank.state = "ready";
+  rank.traffic = engine::totals_of(worker.engine->ledger());
+  return report;
+}
+
+std::optional<handover::RoomStats> room_stats(const Worker& worker) {
+  if (worker.sender != nullptr) return worker.sender->stats();
+  if (worker.receiver != nullptr) return worker.receiver->stats();
+  return std::nullopt;
+}
 
 std::string metrics_text(const Worker& worker) {
   const engine::EngineStats stats = worker.engine->stats();
@@ -119,7 +147,8 @@ std::string metrics_text(const Worker& worker) {
   histogram(out, "shoal_inter_token_latency_seconds", "Between two tokens of one choice",
             stats.histograms.inter_token_latency);
   histogram(out, "shoal_e2e_request_latency_seconds", "Arrival to last event", stats.histograms.e2e_latency);
-  write_worker(out, worker.engine->worker());
+  write_worker(out, worker_report(worker));
+  if (const auto rooms = room_stats(worker)) write_rooms(out, *rooms);
   return out.take();
 }
 

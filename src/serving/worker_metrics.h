@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "serving/worker.h"
@@ -12,5 +13,9 @@
 namespace shoal::serving {
 
 std::string metrics_text(const Worker& worker);
+// Of the engine, with what a worker of one rank has handed over.
+engine::WorkerReport worker_report(const Worker& worker);
+// Where the worker has a role that knows rooms.
+std::optional<handover::RoomStats> room_stats(const Worker& worker);
 
 }  // namespace shoal::serving

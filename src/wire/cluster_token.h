@@ -18,7 +18,7 @@ namespace shoal::wire {
 using Nonce = std::array<std::byte, 32>;
 using Mac = std::array<std::byte, 32>;
 
-enum class LinkPurpose : std::uint8_t { kControl = 1, kCarrier = 2 };
+enum class LinkPurpose : std::uint8_t { kControl = 1, kCarrier = 2, kHandover = 3 };
 
 class ClusterToken {
  public:

@@ -150,6 +150,7 @@ Status read_common_fields(const JsonFields& body, CommonFields& out) {
   SHOAL_TRY(body.text("user", out.user));
   SHOAL_TRY(read_rid(body, out.rid));
   SHOAL_TRY(body.text("cache_salt", out.cache_salt));
+  SHOAL_TRY(read_bootstrap_fields(body, out.bootstrap));
   return read_sampling(body, out.sampling);
 }
 

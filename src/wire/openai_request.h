@@ -21,6 +21,7 @@
 
 #include "core/expected.h"
 #include "core/ids.h"
+#include "wire/bootstrap_fields.h"
 
 namespace shoal::wire {
 
@@ -66,6 +67,8 @@ struct CommonFields {
   std::string user;
   std::string rid;         // the client's own name for the request, for /abort_request
   std::string cache_salt;  // prefixes are shared only among requests with the same salt
+  // Where two workers share the request: one for each sequence, prompts times n; else empty.
+  std::vector<BootstrapEntry> bootstrap;
 };
 
 struct ChatMessage {

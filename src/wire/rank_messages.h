@@ -37,6 +37,12 @@ enum class MessageType : std::uint16_t {
   kResult = 21,
   kStop = 22,
   kReset = 23,
+  kRoom = 30,  // and on: wire/handover_messages.h
+  kAccept = 31,
+  kWrite = 32,
+  kCommit = 33,
+  kLanded = 34,
+  kAbort = 35,
 };
 
 struct Join {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,12 @@ class FakeRank {
   std::int64_t rows_computed() const { return rows_computed_; }
   std::int32_t open_sequences() const {
     return static_cast<std::int32_t>(std::ranges::count_if(rows_, [](const Row& row) { return row.open; }));
+  }
+
+  // What lies in a page: its tokens.
+  std::span<TokenId> page(std::int32_t group, std::int32_t slot) {
+    return std::span(bytes_.at(static_cast<std::size_t>(group)))
+        .subspan(static_cast<std::size_t>(slot) * kPageTokens, kPageTokens);
   }
 
  private:

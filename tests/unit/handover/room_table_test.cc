@@ -45,6 +45,20 @@ TEST(RoomTable, ANumberIsUsedOnce) {
   EXPECT_FALSE(rooms.open(RoomId{1} << 63, kStart).ok());
 }
 
+TEST(RoomTable, OneThatIsBuriedIsRefusedWhenItComes) {
+  RoomTable rooms;
+  rooms.bury(7, kStart);
+  EXPECT_TRUE(rooms.over(7));
+  EXPECT_NE(rooms.open(7, kStart + seconds(1)).message().find("is over"), std::string::npos);
+  EXPECT_EQ(rooms.ended(RoomState::kFailed), 0U);
+  // An open one lives, one that is over is over as long as before.
+  ASSERT_TRUE(rooms.open(8, kStart).ok());
+  rooms.bury(8, kStart);
+  EXPECT_EQ(rooms.state(8), RoomState::kBootstrapping);
+  rooms.bury(7, kStart + seconds(10));
+  EXPECT_TRUE(rooms.open(7, kStart + RoomTable::kRemembered).ok());
+}
+
 TEST(RoomTable, IsRememberedForLongerThanItCouldWait) {
   seconds all{0};
   for (const seconds longest : RoomTable::kLongest) all += longest;

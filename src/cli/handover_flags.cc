@@ -1,0 +1,109 @@
+#include "cli/handover_flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <utility>
+
+#include "cli/token_file.h"
+#include "core/log.h"
+#include "handover/receiver.h"
+#include "handover/sender.h"
+
+namespace shoal::cli {
+namespace {
+
+Status misuse(std::string sentence, const char* flag) {
+  return {ErrorCode::kInvalidArgument, std::move(sentence), flag};
+}
+
+// Every address of this machine: whoever found the bootstrap port finds the other one there, too.
+bool is_any(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+}  // namespace
+
+Status HandoverFlags::check(const Degrees& degrees) const {
+  if (role != "prefill" && prefill_flags)
+    return misuse("--bootstrap-port and --handover-port belong to --role prefill", "--bootstrap-port");
+  if (role == "both") {
+    if (handover_flags) return misuse("--kv-checksum belongs to --role prefill or decode", "--kv-checksum");
+    return {};
+  }
+  if (token_file.empty())
+    return misuse(fmt::format("--role {} needs --token-file, which the other worker must hold too", role),
+                  "--token-file");
+  if (degrees.tp * degrees.pp * degrees.cp * degrees.dp > 1)
+    return {
+        ErrorCode::kUnsupported,
+        fmt::format("--role {}: a worker of several ranks cannot hand KV over yet; start it without --tp, "
+                    "--pp and --cp",
+                    role),
+        "--role"};
+  return {};
+}
+
+Status HandoverFlags::start(serving::Worker& worker, const std::string& host) const {
+  if (role == "both") return {};
+  SHOAL_ASSIGN(loaded, load_token(token_file));
+  auto token = std::make_shared<const wire::ClusterToken>(std::move(loaded));
+  const auto checksums = handover::checksums_from_name(checksum).value_or(handover::Checksums::kSampled);
+  if (role == "decode") {
+    worker.receiver = std::make_unique<handover::Receiver>(
+        *worker.engine, handover::Receiver::Options{SHOAL_VERSION, std::move(token), checksums});
+    return {};
+  }
+  handover::Sender::Options sends;
+  sends.host = host;
+  sends.port = handover_port;
+  sends.build = SHOAL_VERSION;
+  sends.token = std::move(token);
+  sends.checksums = checksums;
+  SHOAL_ASSIGN(sender, handover::Sender::start(*worker.engine, std::move(sends)));
+  worker.sender = std::move(sender);
+  handover::BootstrapPort::Options answers;
+  answers.host = host;
+  answers.port = bootstrap_port;
+  answers.rank_host = is_any(host) ? "" : host;
+  answers.rank_port = worker.sender->port();
+  answers.kv_dtype =
+      worker.engine->kv_pools().views.front().layout.dtype == KvDType::kF32 ? "float32" : "bfloat16";
+  SHOAL_ASSIGN(port, handover::BootstrapPort::start(std::move(answers)));
+  worker.bootstrap = std::move(port);
+  log(LogLevel::kInfo, "handover.listening", "bootstrap_port={} handover_port={}", worker.bootstrap->port(),
+      worker.sender->port());
+  return {};
+}
+
+CLI::Option* add_handover_flags(CLI::App& serve, HandoverFlags& flags) {
+  auto* role =
+      serve
+          .add_option(
+              "--role", flags.role,
+              "prefill: computes prompts and hands their KV over; decode: goes on from there; both: neither "
+              "is asked of it")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"prefill", "decode", "both"}));
+  auto* bootstrap =
+      serve
+          .add_option("--bootstrap-port", flags.bootstrap_port,
+                      "Of a prefill worker: where decode workers ask for its route; 0 takes a free one")
+          ->capture_default_str();
+  auto* port = serve
+                   .add_option("--handover-port", flags.handover_port,
+                               "Of a prefill worker: where decode workers fetch KV; 0 takes a free one")
+                   ->capture_default_str();
+  auto* checksum =
+      serve
+          .add_option("--kv-checksum", flags.checksum,
+                      "Which writes of KV are checked: off, sampled (one in 16), full; the stricter "
+                      "of both workers counts")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"off", "sampled", "full"}));
+  for (CLI::Option* option : {bootstrap, port})
+    option->each([&flags](const std::string&) { flags.prefill_flags = true; });
+  checksum->each([&flags](const std::string&) { flags.handover_flags = true; });
+  return role;
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,111 @@
+#include "handover/page_landing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "handover/terms.h"
+
+namespace shoal::handover {
+
+PageLanding::PageLanding(const engine::KvPools& pools, std::uint64_t room,
+                         const std::vector<wire::RoomPage>& pages)
+    : pools_(pools), table_(room_digest(room, pages)), groups_(pools.views.size()) {
+  for (const wire::RoomPage& page : pages) {
+    Group& group = groups_[static_cast<std::size_t>(page.group)];
+    group.logical.push_back(page.logical);
+    group.slots.push_back(page.slot);
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const KvLayout& layout = pools.views[g].layout;
+    groups_[g].first_cell = missing_;
+    missing_ += groups_[g].logical.size() * static_cast<std::size_t>(layout.layers * layout.kv_heads);
+  }
+  cells_.resize(missing_);
+}
+
+Expected<std::size_t> PageLanding::claim(const wire::WriteHeader& write) {
+  const Status stray(
+      ErrorCode::kCorrupt,
+      fmt::format("the prefill worker writes page {} of layer {} of KV group {}, which was not "
+                  "asked for or has come",
+                  write.first_page, write.layer, write.group));
+  if (write.table != table_ || write.group < 0 || write.group >= std::ssize(groups_)) return stray;
+  const auto g = static_cast<std::size_t>(write.group);
+  const KvLayout& layout = pools_.views[g].layout;
+  const Group& group = groups_[g];
+  const bool inside = write.layer >= 0 && write.layer < layout.layers && write.heads > 0 &&
+                      write.first_head >= 0 && write.first_head < layout.kv_heads &&
+                      write.heads <= layout.kv_heads - write.first_head && write.pages > 0;
+  if (!inside) return stray;
+  const auto at = std::ranges::lower_bound(group.logical, write.first_page);
+  const auto pages = static_cast<std::size_t>(write.pages);
+  if (pages > static_cast<std::size_t>(group.logical.end() - at)) return stray;
+  const auto first = static_cast<std::size_t>(at - group.logical.begin());
+  const auto cell = [&](std::size_t page, std::int32_t head) {
+    return group.first_cell +
+           ((first + page) * static_cast<std::size_t>(layout.layers) +
+            static_cast<std::size_t>(write.layer)) *
+               static_cast<std::size_t>(layout.kv_heads) +
+           static_cast<std::size_t>(head);
+  };
+  for (std::size_t page = 0; page < pages; ++page) {
+    if (group.logical[first + page] != write.first_page + static_cast<std::int32_t>(page)) return stray;
+    for (std::int32_t head = write.first_head; head < write.first_head + write.heads; ++head) {
+      if (cells_[cell(page, head)]) return stray;
+    }
+  }
+  for (std::size_t page = 0; page < pages; ++page) {
+    for (std::int32_t head = write.first_head; head < write.first_head + write.heads; ++head)
+      cells_[cell(page, head)] = true;
+  }
+  missing_ -= pages * static_cast<std::size_t>(write.heads);
+  return first;
+}
+
+Status PageLanding::take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard) {
+  if (frame.length < wire::WriteHeader::kBytes + 8)
+    return {ErrorCode::kCorrupt, "a write message has other bytes"};
+  std::array<std::byte, wire::WriteHeader::kBytes> header{};
+  SHOAL_TRY(link.receive(header));
+  SHOAL_ASSIGN(write, wire::decode_write(header));
+  SHOAL_ASSIGN(first, claim(write));
+  const auto g = static_cast<std::size_t>(write.group);
+  const KvView& pool = pools_.views[g];
+  const std::size_t data = 2 * pool.layout.tile_bytes() * static_cast<std::size_t>(write.heads) *
+                           static_cast<std::size_t>(write.pages);
+  if (frame.length != wire::WriteHeader::kBytes + data + 8)
+    return {ErrorCode::kCorrupt, "a write message has other bytes"};
+  const auto slots = std::span(groups_[g].slots).subspan(first, static_cast<std::size_t>(write.pages));
+  RunningSum sum;
+  SHOAL_TRY(
+      for_each_block(pool, write.layer, write.first_head, write.heads, slots, [&](std::span<std::byte> to) {
+        return link.receive_pages(to, guard, [&](std::span<const std::byte> piece) {
+          if (write.checked) sum.add(piece);
+        });
+      }));
+  std::uint64_t trailer = 0;
+  SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(&trailer, 1))));
+  if (trailer != (write.checked ? sum.value() : 0))
+    return {ErrorCode::kCorrupt,
+            fmt::format("the KV of page {} of layer {} came with other bytes than it was "
+                        "sent with: its checksum differs",
+                        write.first_page, write.layer)};
+  ++writes_;
+  bytes_ += data;
+  return {};
+}
+
+Status PageLanding::check(const wire::Commit& commit) const {
+  if (commit.table != table_ || commit.writes != writes_ || commit.bytes != bytes_)
+    return {ErrorCode::kCorrupt,
+            fmt::format("the prefill worker says that it has sent {} bytes in {} writes; {} in {} have come",
+                        commit.bytes, commit.writes, bytes_, writes_)};
+  if (!commit.finished && missing_ > 0)
+    return {ErrorCode::kCorrupt,
+            fmt::format("the prefill worker ends with {} parts of pages still to come", missing_)};
+  return {};
+}
+
+}  // namespace shoal::handover

@@ -1,0 +1,60 @@
+// The decode side of a worker: gets the KV of prompts that a prefill worker computes.
+//
+// Thread-safety: every function may be called from any thread.
+// Ownership: owns the HTTP client that looks up where prefill workers send from; rooms are shared with the
+//   engine. Must be destroyed before the engine, whose arrivals outlive it.
+// Invariants: docs/wire.md, section 8. A byte is placed only in a page that is reserved for its room.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/expected.h"
+#include "engine/handover_leg.h"
+#include "handover/rooms.h"
+#include "handover/terms.h"
+#include "wire/cluster_token.h"
+#include "wire/http_client.h"
+
+namespace shoal::handover {
+
+// Where a prefill worker answers GET /route.
+struct Bootstrap {
+  std::string host;
+  std::uint16_t port = 8998;
+};
+
+class Receiver {
+ public:
+  struct Options {
+    std::string build;
+    std::shared_ptr<const wire::ClusterToken> token;
+    Checksums checksums = Checksums::kSampled;
+  };
+  // What the threads of rooms work with.
+  struct Ground {
+    explicit Ground(Options options) : options(std::move(options)) {}
+    const Options options;
+    wire::HandoverTerms terms;
+    wire::HttpClient http;
+  };
+
+  Receiver(engine::Engine& engine, Options options);
+  ~Receiver();
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+
+  // Refuses a room that is in use or was, and ones without end.
+  Expected<std::shared_ptr<engine::Arrival>> arrive(RoomId room, Bootstrap prefill);
+  // Its request is not wanted any more: ends it where it is, and refuses it should it come.
+  void abandon(RoomId room) { rooms_->abandon(room); }
+  RoomStats stats() const { return rooms_->stats(); }
+
+ private:
+  const std::shared_ptr<Ground> ground_;
+  const std::shared_ptr<Rooms> rooms_;
+};
+
+}  // namespace shoal::handover

@@ -1,0 +1,139 @@
+// The connection of one room: frames as on a control connection (docs/wire.md, sections 1 and 8), and the
+// bytes of pages between them, moved straight from and to where they lie.
+//
+// A room has a connection of its own: whoever aborts closes it, whoever dies closes it, and neither disturbs
+// another room.
+//
+// Thread-safety: belongs to the thread of the room, but wake() and abort() may be called from any.
+// Ownership: owns the socket.
+// Invariants:
+//   1. A beat goes out every kBeat while nothing else does; a peer without a byte for kSilence, or that takes
+//      none for as long, is gone (kUnavailable). Time in which this process was stopped does not count.
+//   2. Bytes of pages are touched only under their PageGuard and only while it is open: once close() has
+//      returned none is touched any more.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/ledger.h"
+#include "comm/socket.h"
+#include "core/clock.h"
+#include "core/expected.h"
+#include "wire/rank_messages.h"
+
+namespace shoal::handover {
+
+// Between who moves bytes of pages and who gives the pages away.
+class PageGuard {
+ public:
+  // Waits for the piece that is being moved: 256 KiB at most, some 50 us.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  // move(): on the bytes of pages; kCancelled once closed.
+  template <typename F>
+  auto with_pages(F&& move) -> decltype(move()) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Status(ErrorCode::kCancelled, "the room is closed");
+    return move();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool closed_ = false;
+};
+
+class RoomLink {
+ public:
+  static constexpr std::chrono::milliseconds kBeat{250};
+  static constexpr std::chrono::milliseconds kSilence{1500};
+
+  static Expected<std::unique_ptr<RoomLink>> make(comm::Socket socket);
+  ~RoomLink();
+  RoomLink(const RoomLink&) = delete;
+  RoomLink& operator=(const RoomLink&) = delete;
+
+  struct Frame {
+    wire::MessageType type = wire::MessageType::kBeat;
+    std::uint32_t length = 0;  // of the body, which is still to be received
+  };
+  // The next frame that is no beat; nothing where wake() was called.
+  Expected<std::optional<Frame>> await_frame();
+  // Until something is there to be read, wake() is called, or this long; fails where the connection ended.
+  Status await_word(std::chrono::milliseconds longest);
+  // A body as a whole; kCorrupt where it is longer than `most`.
+  Expected<std::vector<std::byte>> receive_body(const Frame& frame, std::size_t most);
+  Status receive(std::span<std::byte> to);
+  // Into pages; seen(piece) for each piece as it lies there.
+  template <typename F>
+  Status receive_pages(std::span<std::byte> to, PageGuard& guard, F&& seen) {
+    while (!to.empty()) {
+      const auto moved = guard.with_pages([&]() -> Expected<std::size_t> {
+        auto n = socket_.receive_some(to.first(std::min(to.size(), kPiece)));
+        if (n.ok() && *n > 0) seen(to.first(*n));
+        return n;
+      });
+      SHOAL_TRY(advance(moved, to, true));
+    }
+    return {};
+  }
+
+  Status send(wire::MessageType type, std::span<const std::byte> body = {});
+  // A frame whose body comes in parts: these functions, and put() and put_pages() for exactly `length` bytes.
+  Status begin_frame(wire::MessageType type, std::uint32_t length);
+  Status put(std::span<const std::byte> bytes);
+  Status put_pages(std::span<const std::byte> bytes, PageGuard& guard);
+  void end_frame() { in_frame_.store(false); }
+
+  // For the opening, before anything else.
+  comm::Socket& socket() { return socket_; }
+  // Whether the peer is on this host.
+  comm::Scope scope() const;
+
+  void wake();
+  // Says why, where that can be said at once, and ends every wait.
+  void abort(std::string_view why);
+
+ private:
+  static constexpr std::size_t kPiece = std::size_t{256} << 10;
+
+  explicit RoomLink(comm::Socket socket, int wake) : socket_(std::move(socket)), wake_fd_(wake) {}
+  // Until the socket can be read or written, or the silence is over; true where woken instead.
+  Expected<bool> await(bool readable, bool wakes);
+  Status await_bytes(bool readable);
+  void beat();
+  // After an attempt to move: consumes what was, or waits.
+  template <typename Bytes>
+  Status advance(const Expected<std::size_t>& moved, Bytes& bytes, bool readable) {
+    if (!moved.ok()) return moved.error();
+    bytes = bytes.subspan(*moved);
+    if (*moved > 0) {
+      silent_ = {};
+    } else {
+      SHOAL_TRY(await_bytes(readable));
+    }
+    return {};
+  }
+
+  comm::Socket socket_;
+  int wake_fd_;
+  std::mutex sending_;
+  std::atomic<bool> in_frame_{false};  // half of a frame may be out
+  std::chrono::milliseconds silent_{0};
+  TimePoint last_beat_{};
+};
+
+}  // namespace shoal::handover

@@ -1,0 +1,227 @@
+// What a prefill worker that is confused, or worse, can do to a decode worker's pages: nothing.
+
+#include "handover/page_landing.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "handover/terms.h"
+#include "tensor/buffer.h"
+#include "wire/handover_messages.h"
+
+namespace shoal::handover {
+namespace {
+
+using wire::MessageType;
+
+constexpr std::byte kUntouched{0x55};
+
+struct Landing {
+  Landing() {
+    KvLayout layout{2, 3, 4, 8, KvDType::kBf16};
+    bytes.assign(layout.pool_bytes(), kUntouched);
+    pools.views = {{bytes.data(), layout}};
+    pools.ids = {"v1"};
+    asked = {{0, 2, 5, 1}, {0, 3, 6, 1}, {0, 4, 1, 9}};
+    landing.emplace(pools, 77, asked);
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    ours = *RoomLink::make(comm::Socket(ends[0]));
+    theirs = *RoomLink::make(comm::Socket(ends[1]));
+  }
+
+  wire::WriteHeader header(std::int32_t layer = 0) const {
+    wire::WriteHeader write;
+    write.table = room_digest(77, asked);
+    write.layer = layer;
+    write.heads = 3;
+    write.first_page = 2;
+    write.pages = 3;
+    write.checked = true;
+    return write;
+  }
+  std::vector<std::byte> data_of(const wire::WriteHeader& write) const {
+    const std::size_t tile = pools.views[0].layout.tile_bytes();
+    std::vector<std::byte> data(2 * tile * static_cast<std::size_t>(std::max(write.heads, 0)) *
+                                static_cast<std::size_t>(std::max(write.pages, 0)));
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+    return data;
+  }
+  // flip: a byte of the data that changes on its way; wrong: bytes more than the header says.
+  Status write(const wire::WriteHeader& write, std::optional<std::size_t> flip = {}, std::size_t wrong = 0) {
+    std::vector<std::byte> data = data_of(write);
+    RunningSum sum;
+    sum.add(data);
+    std::uint64_t trailer = write.checked ? sum.value() : 0;
+    if (flip) data[*flip] ^= std::byte{1};
+    data.resize(data.size() + wrong);
+    const auto length = static_cast<std::uint32_t>(wire::WriteHeader::kBytes + data.size() + 8);
+    std::thread sender([&] {
+      // Fails where the other end hangs up first.
+      [[maybe_unused]] Status sent = theirs->begin_frame(MessageType::kWrite, length);
+      sent = theirs->put(wire::encode(write));
+      sent = theirs->put(data);
+      sent = theirs->put(std::as_bytes(std::span(&trailer, 1)));
+      theirs->end_frame();
+    });
+    Status status;
+    if (const auto frame = ours->await_frame(); frame.ok()) {
+      status = landing->take(*ours, **frame, guard);
+    } else {
+      status = frame.error();
+    }
+    if (!status.ok()) ours->abort("");
+    sender.join();
+    return status;
+  }
+  bool untouched() const {
+    return std::ranges::all_of(bytes, [](std::byte each) { return each == kUntouched; });
+  }
+  wire::Commit commit(std::uint64_t writes, std::uint64_t sent) const {
+    wire::Commit commit;
+    commit.table = room_digest(77, asked);
+    commit.writes = writes;
+    commit.bytes = sent;
+    return commit;
+  }
+
+  std::vector<std::byte> bytes;
+  engine::KvPools pools;
+  std::vector<wire::RoomPage> asked;
+  std::optional<PageLanding> landing;
+  std::unique_ptr<RoomLink> ours, theirs;
+  PageGuard guard;
+};
+
+TEST(PageLanding, BytesComeToTheirSlots) {
+  Landing at;
+  ASSERT_TRUE(at.write(at.header(0)).ok());
+  ASSERT_TRUE(at.write(at.header(1)).ok());
+  const KvLayout& layout = at.pools.views[0].layout;
+  const std::vector<std::byte> data = at.data_of(at.header());
+  const std::size_t tile = layout.tile_bytes();
+  for (const std::int32_t layer : {0, 1}) {
+    std::size_t from = 0;
+    for (std::int32_t head = 0; head < 3; ++head) {
+      for (const bool values : {false, true}) {
+        for (const std::int32_t slot : {5, 6, 1}) {
+          const std::size_t to = values ? layout.v_tile(layer, head, slot) : layout.k_tile(layer, head, slot);
+          EXPECT_TRUE(std::equal(data.begin() + static_cast<std::ptrdiff_t>(from),
+                                 data.begin() + static_cast<std::ptrdiff_t>(from + tile),
+                                 at.bytes.begin() + static_cast<std::ptrdiff_t>(to)));
+          from += tile;
+        }
+        for (const std::int32_t slot : {0, 2, 3, 4, 7}) {
+          const std::size_t to = values ? layout.v_tile(layer, head, slot) : layout.k_tile(layer, head, slot);
+          EXPECT_EQ(at.bytes[to], kUntouched);
+          EXPECT_EQ(at.bytes[to + tile - 1], kUntouched);
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(at.landing->check(at.commit(2, 2 * data.size())).ok());
+  // Said to be other than what came.
+  EXPECT_FALSE(at.landing->check(at.commit(3, 2 * data.size())).ok());
+  EXPECT_FALSE(at.landing->check(at.commit(2, 2 * data.size() - 1)).ok());
+  wire::Commit other = at.commit(2, 2 * data.size());
+  ++other.table;
+  EXPECT_FALSE(at.landing->check(other).ok());
+}
+
+TEST(PageLanding, ACommitBeforeItsDataIsNone) {
+  Landing at;
+  EXPECT_FALSE(at.landing->check(at.commit(0, 0)).ok());
+  wire::Commit finished = at.commit(0, 0);
+  finished.finished = true;
+  EXPECT_TRUE(at.landing->check(finished).ok());
+  ASSERT_TRUE(at.write(at.header(0)).ok());
+  EXPECT_FALSE(at.landing->check(at.commit(1, at.data_of(at.header()).size())).ok());
+}
+
+TEST(PageLanding, WhatWasNotAskedForPlacesNothing) {
+  const auto stray = [](auto&& change) {
+    Landing at;
+    wire::WriteHeader write = at.header();
+    change(write);
+    const Status status = at.write(write);
+    EXPECT_EQ(status.code(), ErrorCode::kCorrupt) << status.message();
+    EXPECT_TRUE(at.untouched());
+  };
+  stray([](wire::WriteHeader& write) { ++write.table; });
+  stray([](wire::WriteHeader& write) { write.group = 1; });
+  stray([](wire::WriteHeader& write) { write.group = -1; });
+  stray([](wire::WriteHeader& write) { write.layer = 2; });
+  stray([](wire::WriteHeader& write) { write.layer = -1; });
+  stray([](wire::WriteHeader& write) { write.first_head = 1; });
+  stray([](wire::WriteHeader& write) { write.heads = 0; });
+  stray([](wire::WriteHeader& write) {
+    write.heads = std::numeric_limits<std::int32_t>::max();
+    write.pages = 0;
+  });
+  stray([](wire::WriteHeader& write) { write.first_page = 1; });
+  stray([](wire::WriteHeader& write) { write.pages = 4; });
+  stray([](wire::WriteHeader& write) { write.pages = 0; });
+  stray([](wire::WriteHeader& write) { write.pages = -1; });
+}
+
+TEST(PageLanding, APageComesOnce) {
+  Landing at;
+  ASSERT_TRUE(at.write(at.header()).ok());
+  wire::WriteHeader again = at.header();
+  again.first_page = 4;
+  again.pages = 1;
+  again.first_head = 2;
+  again.heads = 1;
+  EXPECT_EQ(at.write(again).code(), ErrorCode::kCorrupt);
+}
+
+TEST(PageLanding, AFlippedByteIsCaughtWhereItIsChecked) {
+  for (const std::size_t byte : {0, 100, 4000}) {
+    Landing at;
+    const Status status = at.write(at.header(), byte);
+    EXPECT_NE(status.message().find("checksum"), std::string::npos) << status.message();
+  }
+  Landing at;
+  wire::WriteHeader unchecked = at.header();
+  unchecked.checked = false;
+  EXPECT_TRUE(at.write(unchecked, 0).ok());
+}
+
+TEST(PageLanding, AFrameIsAsLongAsItsHeaderSays) {
+  Landing at;
+  EXPECT_EQ(at.write(at.header(), {}, 64).code(), ErrorCode::kCorrupt);
+  EXPECT_TRUE(at.untouched());
+}
+
+TEST(PageLanding, AfterTheGateIsClosedNothingIsPlaced) {
+  Landing at;
+  at.guard.close();
+  EXPECT_EQ(at.write(at.header()).code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(at.untouched());
+}
+
+TEST(RoomLink, ASilentPeerIsGone) {
+  Landing at;
+  const TimePoint began = now();
+  const auto frame = at.ours->await_frame();
+  ASSERT_FALSE(frame.ok());
+  EXPECT_EQ(frame.error().code(), ErrorCode::kUnavailable);
+  EXPECT_LT(seconds_between(began, now()), 2.0);
+}
+
+TEST(RoomLink, AnAbortSaysWhy) {
+  Landing at;
+  at.theirs->abort("the cable was cut");
+  const auto frame = at.ours->await_frame();
+  ASSERT_TRUE(frame.ok() && *frame);
+  EXPECT_EQ((*frame)->type, MessageType::kAbort);
+  const auto body = at.ours->receive_body(**frame, 4096);
+  ASSERT_TRUE(body.ok());
+  EXPECT_EQ(*wire::decode_sentence(*body), "the cable was cut");
+  EXPECT_FALSE(at.ours->await_frame().ok());
+}
+
+}  // namespace
+}  // namespace shoal::handover
