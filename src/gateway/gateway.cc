@@ -83,8 +83,7 @@ struct Gateway::Impl {
         return wire::unauthorized_reply();
       return wire::error_reply(403, "invalid_request_error",
                                "the admin API is for this machine's own processes, not for web pages or "
-                               "through a proxy, unless the "
-                               "gateway has an admin key");
+                               "through a proxy, unless the gateway has an admin key");
     }
     if (admin_port_itself || !core.options.keys.required()) return std::nullopt;
     if (tenant_of(head) != nullptr) return std::nullopt;
@@ -163,6 +162,7 @@ Status Gateway::Impl::listen() {
   http.tls = core.options.tls;
   http.loop = &loop;
   http.max_connections = static_cast<int>(core.options.max_connections);
+  http.is_private = is_admin;
   http.admit = [this](const HttpRequest& head) { return admit(head, false); };
   const bool apart = core.options.admin_port >= 0;
   if (apart) {

@@ -131,7 +131,9 @@ std::optional<HttpReply> reply_to(const error_code& error, const HttpServerOptio
   return std::nullopt;
 }
 
-HttpReply preflight(const HttpRequest& request, const std::string& allowed) {
+HttpReply preflight(const HttpRequest& request, const std::string& allowed,
+                    const HttpServerOptions& options) {
+  if (options.is_private && options.is_private(request.path)) return {204, "", "", {{"Allow", allowed}}};
   HttpReply reply{204, "", "", {{"Allow", allowed}, {"Access-Control-Allow-Methods", allowed}}};
   if (const auto headers = request.header("access-control-request-headers")) {
     reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(*headers));
@@ -314,6 +316,7 @@ asio::awaitable<bool> HttpConnection::read_request(HttpRequest& request, Respons
 
   request = head_of(parser, remote_);
   traits.request_id = request.request_id;
+  if (options.is_private && options.is_private(request.path)) traits.cors_origin.clear();
   traits.head_only = request.method == "HEAD";
   traits.chunked = parser.get().version() >= 11;
   if (options.admit && request.method != "OPTIONS") {
@@ -370,8 +373,8 @@ void HttpConnection::dispatch(HttpRequest request, ResponseState::Traits traits)
       response->respond(error_reply(500, "internal_error", "the server failed to handle the request"));
     }
   } else if (request.method == "OPTIONS") {
-    response->respond(match.allowed.empty() ? preflight(request, "GET, HEAD, POST, OPTIONS")
-                                            : preflight(request, match.allowed));
+    response->respond(match.allowed.empty() ? preflight(request, "GET, HEAD, POST, OPTIONS", shared_->options)
+                                            : preflight(request, match.allowed, shared_->options));
   } else if (!match.allowed.empty()) {
     response->respond(error_reply(
         405, "invalid_request_error",

@@ -59,6 +59,8 @@ struct HttpServerOptions {
 
   // Sent as Access-Control-Allow-Origin; empty sends none, and browsers then refuse pages of other origins.
   std::string cors_origin = "*";
+  // Paths that get no CORS headers whatever cors_origin says, their preflights neither. Null: none.
+  std::function<bool(std::string_view path)> is_private;
 
   // Sees the head of every request but OPTIONS before its body is read; an answer refuses the request: API
   // keys.
