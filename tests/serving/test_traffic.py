@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from server import BINARY, SMALL_MODEL
 
-PURPOSES = {"tp", "pp", "sample", "plan"}
+PURPOSES = {"tp", "pp", "cp_ring", "cp_merge", "sample", "plan"}
 
 
 def traffic(*flags, sizes=("--prompt", "70", "--chunk", "32", "--generate", "5")):
