@@ -16,7 +16,8 @@ TEST(Degrees, TensorAndPipelineAreServed) {
 }
 
 TEST(Degrees, OthersAreRefusedByName) {
-  for (const auto& [name, degrees] : {std::pair{"cp 2", Degrees{.cp = 2}}, {"dp 4", Degrees{.dp = 4}}}) {
+  for (const auto& [name, degrees] :
+       {std::pair{"dp 4", Degrees{.dp = 4}}, {"ep 2", Degrees{.tp = 2, .ep = 2}}}) {
     const Status status = check_degrees(*Layout::make(degrees));
     EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(status.message().find(name), 0U) << status.message();
