@@ -31,7 +31,7 @@ def test_ctrl_c_ends_quickstart_and_its_server(small_folder):
                                start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     seen, deadline = "", time.monotonic() + 600
     try:
-        while "Ctrl-C stops the server" not in seen:
+        while "Ctrl-C stops the cluster" not in seen:
             assert select.select([master], [], [], max(0, deadline - time.monotonic()))[0], seen
             seen += os.read(master, 65536).decode("utf-8", "replace")
         assert is_open(port)
