@@ -7,13 +7,8 @@ import time
 import pytest
 
 from asking import PROMPTS, ask
+from ports import free_port
 from server import BINARY, Server
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Worker:

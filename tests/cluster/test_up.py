@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from asking import ask
+from ports import free_port, free_ports
 from server import BINARY, Server
 
 
@@ -58,25 +59,6 @@ class Answers(Server):
         self.tls, self.host, self.port, self.url = None, host, port, f"http://{host}:{port}"
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def free_ports_in_a_row(count):
-    """The first of them."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first, first + count):
-                with socket.create_server(("127.0.0.1", port)):
-                    pass
-            return first
-        except OSError:
-            pass
-
-
 def pids(up):
     return {int(pid) for pid in subprocess.run(["pgrep", "-P", str(up.process.pid)], capture_output=True, text=True)
             .stdout.split()}
@@ -100,7 +82,7 @@ def test_ranks_of_this_host(small_model, tmp_path):
 
 def test_a_gateway_in_front_of_two_servers(small_model, tmp_path):
     """A server that is killed is started again; until then the other answers."""
-    first, front = free_ports_in_a_row(2), free_port()
+    first, front = free_ports(2), free_port()
     with Up(tmp_path, f'model = "{small_model}"\nport = {first}\nservers = 2\nflags = ["--served-model-name", "small", "--threads", "1"]\n'
                       f'[gateway]\nport = {front}\n') as up:
         up.wait_for(rf"ready: http://127.0.0.1:{front}$")

@@ -1,12 +1,12 @@
 """llama.cpp's own server behind the gateway: a plain engine of the OpenAI API."""
 import json
-import socket
 import subprocess
 import time
 
 import pytest
 
 from gateway import Gateway
+from ports import free_port
 from server import CACHE
 from test_gateway import streamed
 
@@ -18,8 +18,7 @@ ASK = {"messages": [{"role": "user", "content": "What is the capital of France?"
 def llama(demo_model):
     if not BUILDS:
         pytest.skip("llama.cpp's server is not built (bench/versus_llamacpp.py builds it)")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([BUILDS[-1], "-m", demo_model, "--host", "127.0.0.1", "--port", str(port), "-c", "2048", "-t", "2",
                                 "--alias", "llama"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield process, f"http://127.0.0.1:{port}"
