@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "wire/json.h"
@@ -12,6 +13,14 @@ namespace {
 
 constexpr std::size_t kMostSequences = kMaxPrompts * static_cast<std::size_t>(kMaxChoices);
 constexpr std::size_t kMostHostBytes = 255;
+
+// What can be part of a name or an address: it becomes part of a request's head, and is looked up.
+bool is_host(const std::string& text) {
+  return std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_' || c == ':' || c == '%' || c == '[' || c == ']';
+  });
+}
 
 // f(element, path, index) for a single value, or for each of a list.
 template <typename F>
@@ -63,8 +72,8 @@ Status read_bootstrap_fields(const JsonFields& body, std::vector<BootstrapEntry>
   SHOAL_TRY(beside(body, "bootstrap_host", out,
                    [](JsonElement item, const std::string& path, BootstrapEntry& entry) -> Status {
                      SHOAL_ASSIGN(host, json_text(item, path));
-                     if (host.size() > kMostHostBytes)
-                       return field_error(path, "is longer than any host's name");
+                     if (host.size() > kMostHostBytes || !is_host(host))
+                       return field_error(path, "is no host's name or address");
                      entry.host = std::move(host);
                      return {};
                    }));
