@@ -18,6 +18,9 @@ namespace {
 constexpr std::size_t kMostErrorBytes = std::size_t{1} << 20;
 // Of prefill's leg, which is not streamed: a prompt may be long and the queue, too.
 constexpr std::chrono::minutes kLegTime{30};
+// The decode worker has answered: so long prefill's leg may take to hear of it. What still runs then is a leg
+// that was never called for, because the other one was ended at its worker.
+constexpr std::chrono::milliseconds kAfterDecode{500};
 
 std::uint64_t draw_room() {
   thread_local std::random_device device;
@@ -79,11 +82,14 @@ class PairFront::Exchange : public std::enable_shared_from_this<Exchange> {
         request_(std::move(request)),
         response_(std::move(response)),
         rid_(bodies.rid),
-        rooms_(bodies.rooms) {}
+        rooms_(bodies.rooms),
+        after_decode_(front.loop_) {}
 
   void start(PairBodies bodies) {
-    response_->on_disconnect([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->client_gone();
+    response_->on_disconnect([loop = &front_.loop_, weak = weak_from_this()] {
+      loop->post([weak] {
+        if (const auto self = weak.lock()) self->client_gone();
+      });
     });
     front_.http_.start(
         front_.call_to(front_.options_.prefill, request_, std::move(bodies.prefill)),
@@ -125,6 +131,8 @@ class PairFront::Exchange : public std::enable_shared_from_this<Exchange> {
 
   // Its good answer is of no interest; its bad one is the client's, unless decode's is there.
   void prefill_ended(const Status& status) {
+    prefill_over_ = true;
+    after_decode_.cancel();
     if (status.ok() && prefill_.status == 200) return;
     const auto response = streaming_.load() ? nullptr : take_response();
     if (response != nullptr) {
@@ -157,7 +165,11 @@ class PairFront::Exchange : public std::enable_shared_from_this<Exchange> {
 
   void decode_ended(const Status& status) {
     const bool good = status.ok() && decode_.status == 200;
-    if (!good) front_.end_leg(front_.options_.prefill, request_, rid_, rooms_);
+    if (!prefill_over_)
+      after_decode_.start(good ? kAfterDecode : std::chrono::milliseconds(0), [weak = weak_from_this()] {
+        if (const auto self = weak.lock())
+          self->front_.end_leg(self->front_.options_.prefill, self->request_, self->rid_, self->rooms_);
+      });
     const auto response = take_response();
     if (response == nullptr) return;
     if (streaming_.load()) {
@@ -178,12 +190,19 @@ class PairFront::Exchange : public std::enable_shared_from_this<Exchange> {
   const std::string rid_;
   const std::vector<std::uint64_t> rooms_;
   std::atomic<bool> streaming_{false};
-  // The HTTP client's thread's.
+  // The loop's.
   Leg prefill_;
   Leg decode_;
+  bool prefill_over_ = false;
+  wire::LoopTimer after_decode_;
 };
 
-PairFront::PairFront(Options options) : options_(std::move(options)) {}
+PairFront::PairFront(Options options)
+    : options_(std::move(options)), http_([this] {
+        wire::HttpClientOptions on_loop;
+        on_loop.loop = &loop_;
+        return on_loop;
+      }()) {}
 
 wire::HttpCall PairFront::call_to(const wire::Url& worker, const wire::HttpRequest& request,
                                   std::string body) const {

@@ -2,10 +2,10 @@
 // the one leg where the other fails or the client goes.
 //
 // Thread-safety: handlers may be called from any thread.
-// Ownership: owns its HTTP client; exchanges under way share the response and themselves. Must outlive the
-//   server that calls it.
+// Ownership: owns its HTTP client and the loop that it runs on; exchanges under way share the response and
+//   themselves, and live on the loop. Must outlive the server that calls it.
 // Invariants: a request is answered once: by the decode worker's answer, or by the first leg that fails
-//   before anything was answered.
+//   before anything was answered. When the one leg has ended the other one ends, too.
 
 #pragma once
 
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/expected.h"
+#include "wire/event_loop.h"
 #include "wire/http_client.h"
 #include "wire/http_message.h"
 #include "wire/response_writer.h"
@@ -47,6 +48,7 @@ class PairFront {
                const std::vector<std::uint64_t>& rooms);
 
   const Options options_;
+  wire::EventLoop loop_;
   wire::HttpClient http_;
 };
 

@@ -32,6 +32,15 @@ def small_model(request):
 
 
 @pytest.fixture(scope="session")
+def token(tmp_path_factory):
+    """What the workers of a pair prove to each other to hold."""
+    file = tmp_path_factory.mktemp("token") / "token"
+    file.write_text("a token that both workers hold")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture(scope="session")
 def demo(demo_model):
     """The demo model, served for all tests that only ask."""
     with Server(demo_model, "--served-model-name", "demo") as server:

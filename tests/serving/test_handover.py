@@ -5,64 +5,15 @@ import re
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pair import Pair, answers, body_of
 from server import BINARY, Server
 
 PROMPTS = [("Once", 24), ("Once upon a time there was a little girl who " * 3, 20), ("The dog and the cat " * 22, 30)]
-
-
-class Pair:
-    """Prefill worker, decode worker, and the front; `url` and friends as of a Server."""
-
-    def __init__(self, model, token, prefill=(), decode=()):
-        flags = ("--served-model-name", "small", "--deterministic", "--token-file", token, "--threads", 1)
-        self.prefill = Server(model, *flags, "--role", "prefill", "--bootstrap-port", 0, *prefill)
-        self.decode = Server(model, *flags, "--role", "decode", *decode)
-        self.bootstrap = self.prefill.get("/get_server_info")[1]["bootstrap_port"]
-        self.front = Front(self.prefill.url, self.decode.url, self.bootstrap)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in (self.front, self.decode, self.prefill):
-            process.__exit__()
-
-    def wait_idle(self, seconds=5):
-        """Until neither worker has a request, a held page or an open room."""
-        deadline = time.monotonic() + seconds
-        while True:
-            infos = [server.get("/get_server_info")[1] for server in (self.prefill, self.decode)]
-            busy = sum(info["num_requests_running"] + info["num_requests_waiting"] + sum(kv["held"] for kv in info["kv_pages"]) +
-                       sum(info["rooms"][state] for state in ("bootstrapping", "waiting", "transferring")) for info in infos)
-            if busy == 0:
-                return
-            assert time.monotonic() < deadline, infos
-            time.sleep(0.02)
-
-
-class Front(Server):
-    def __init__(self, prefill, decode, bootstrap):
-        self.host, self.tls = "127.0.0.1", None
-        self.log = tempfile.NamedTemporaryFile("w+", prefix="shoal-pair-", suffix=".log")
-        self.process = subprocess.Popen(
-            [BINARY, "pair", "--prefill", prefill, "--decode", decode, "--bootstrap-port", str(bootstrap), "--port", "0"],
-            stdout=self.log, stderr=subprocess.STDOUT)
-        self.url = self._wait_until_listening(20)
-        self.port = int(self.url.rsplit(":", 1)[1])
-
-
-@pytest.fixture(scope="module")
-def token(tmp_path_factory):
-    file = tmp_path_factory.mktemp("token") / "token"
-    file.write_text("a token that both workers hold")
-    file.chmod(0o600)
-    return file
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +26,6 @@ def pair(small_model, token):
 def alone(small_model):
     with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
         yield server
-
-
-def body_of(prompt, tokens, **more):
-    return {"model": "small", "prompt": prompt, "max_tokens": tokens, "seed": 7, "temperature": 0.9, "logprobs": 3, **more}
-
-
-def answers(answer):
-    assert "choices" in answer, answer
-    return [(c["text"], c["finish_reason"], c["logprobs"]["token_logprobs"]) for c in answer["choices"]], answer["usage"]["completion_tokens"]
 
 
 def streamed(server, body):
@@ -157,6 +99,19 @@ def test_one_leg_alone_ends_by_itself(pair):
     # The room is over there: whoever comes late is told so at once.
     status, answer = pair.decode.post("/v1/completions", {**body, "rid": "again"})
     assert status == 400 and "room 1 is over" in answer["error"]["message"], answer
+
+
+def test_a_leg_that_is_ended_at_its_worker_ends_the_other(small_model, token):
+    """Also where decode has not called yet: it runs one answer at a time, and ours is the next."""
+    with Pair(small_model, token, decode=("--max-seqs", 1)) as pair, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(pair.front.post, "/v1/completions", body_of("Once", 400, ignore_eos=True))
+        second = pool.submit(pair.front.post, "/v1/completions", body_of("The dog", 5, rid="second"))
+        deadline = time.monotonic() + 20
+        while pair.decode.get("/get_server_info")[1]["num_requests_waiting"] == 0 and not first.done():
+            assert time.monotonic() < deadline
+        assert pair.decode.post("/abort_request", {"rid": "second"})[1]["cancelled"] == 1
+        assert second.result(10)[0] == 200 and first.result(30)[0] == 200
+        pair.wait_idle(3)
 
 
 def test_an_abort_may_overtake_its_leg(pair):
