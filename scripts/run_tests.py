@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal"
 VENV = CACHE / "venv"
 NODE = CACHE / "node"  # tests/serving/test_node_clients.py looks here
-# The official client and the test runner for tests that need Python; nothing here is part of the product.
-PYTHON_PACKAGES = ["openai==3.57.0", "pytest==9.2.0"]
+# The official client, the test runner and a router that drives pairs, for tests; nothing here is part of the product.
+PYTHON_PACKAGES = ["openai==3.57.0", "pytest==9.2.0", "sglang-router==0.3.2"]
 FUZZ_SECONDS = 3600  # for each target
 
 
