@@ -115,7 +115,9 @@ def full_sanitizers():
 
 def full_exactness():
     """Every model over every layout, prompts up to the model's context; `unit` runs a sample."""
-    return run(["build/release/test_engine", "--gtest_filter=*Exactness*:*ContextParallel*"], env=dict(os.environ, SHOAL_EXACTNESS="all"))
+    env = dict(os.environ, SHOAL_EXACTNESS="all")
+    return (run(["build/release/test_engine", "--gtest_filter=*Exactness*:*ContextParallel*"], env=env)
+            and run(["build/release/test_handover", "--gtest_filter=*Exactness*"], env=env))
 
 
 def full_python():

@@ -33,41 +33,47 @@ Status HandoverFlags::check(const Degrees& degrees) const {
   if (token_file.empty())
     return misuse(fmt::format("--role {} needs --token-file, which the other worker must hold too", role),
                   "--token-file");
-  if (degrees.tp * degrees.pp * degrees.cp * degrees.dp > 1)
-    return {
-        ErrorCode::kUnsupported,
-        fmt::format("--role {}: a worker of several ranks cannot hand KV over yet; start it without --tp, "
-                    "--pp and --cp",
-                    role),
-        "--role"};
+  if (const std::int32_t ranks = degrees.tp * degrees.pp * degrees.cp * degrees.dp;
+      handover_port != 0 && handover_port + ranks - 1 > 65535)
+    return misuse(fmt::format("--handover-port {}: {} ranks listen from there on, and ports end at 65535",
+                              handover_port, ranks),
+                  "--handover-port");
   return {};
 }
 
-Status HandoverFlags::start(serving::Worker& worker, const std::string& host) const {
+Expected<std::shared_ptr<handover::RankPorts>> HandoverFlags::equip(engine::EngineOptions& options,
+                                                                    const std::string& host) const {
+  if (role == "both") return std::shared_ptr<handover::RankPorts>();
+  SHOAL_ASSIGN(token, load_token(token_file));
+  auto ports =
+      std::make_shared<handover::RankPorts>(std::make_shared<const wire::ClusterToken>(std::move(token)));
+  ports->equip(options, role, {host, role == "prefill" ? handover_port : std::uint16_t{0}});
+  return ports;
+}
+
+Status HandoverFlags::start(serving::Worker& worker, std::shared_ptr<handover::RankPorts> ports,
+                            const std::string& host) const {
   if (role == "both") return {};
-  SHOAL_ASSIGN(loaded, load_token(token_file));
-  auto token = std::make_shared<const wire::ClusterToken>(std::move(loaded));
   const auto checksums = handover::checksums_from_name(checksum).value_or(handover::Checksums::kSampled);
   if (role == "decode") {
     worker.receiver = std::make_unique<handover::Receiver>(
-        *worker.engine, handover::Receiver::Options{SHOAL_VERSION, std::move(token), checksums});
+        *worker.engine, std::move(ports), handover::Receiver::Options{SHOAL_VERSION, checksums});
     return {};
   }
   handover::Sender::Options sends;
-  sends.host = host;
-  sends.port = handover_port;
+  sends.listen = {host, handover_port};
   sends.build = SHOAL_VERSION;
-  sends.token = std::move(token);
   sends.checksums = checksums;
-  SHOAL_ASSIGN(sender, handover::Sender::start(*worker.engine, std::move(sends)));
+  SHOAL_ASSIGN(sender, handover::Sender::start(*worker.engine, ports, std::move(sends)));
   worker.sender = std::move(sender);
+  const engine::KvPools& pools = worker.engine->kv_pools();
   handover::BootstrapPort::Options answers;
   answers.host = host;
   answers.port = bootstrap_port;
+  answers.layout = pools.layout;
   answers.rank_host = is_any(host) ? "" : host;
-  answers.rank_port = worker.sender->port();
-  answers.kv_dtype =
-      worker.engine->kv_pools().views.front().layout.dtype == KvDType::kF32 ? "float32" : "bfloat16";
+  answers.endpoint = [ports](std::int32_t rank) { return ports->endpoint(rank); };
+  answers.kv_dtype = pools.views.front().layout.dtype == KvDType::kF32 ? "float32" : "bfloat16";
   SHOAL_ASSIGN(port, handover::BootstrapPort::start(std::move(answers)));
   worker.bootstrap = std::move(port);
   log(LogLevel::kInfo, "handover.listening", "bootstrap_port={} handover_port={}", worker.bootstrap->port(),
@@ -89,10 +95,12 @@ CLI::Option* add_handover_flags(CLI::App& serve, HandoverFlags& flags) {
           .add_option("--bootstrap-port", flags.bootstrap_port,
                       "Of a prefill worker: where decode workers ask for its route; 0 takes a free one")
           ->capture_default_str();
-  auto* port = serve
-                   .add_option("--handover-port", flags.handover_port,
-                               "Of a prefill worker: where decode workers fetch KV; 0 takes a free one")
-                   ->capture_default_str();
+  auto* port =
+      serve
+          .add_option("--handover-port", flags.handover_port,
+                      "Of a prefill worker: where decode workers fetch KV, from rank r at PORT + r; 0 takes "
+                      "free ones")
+          ->capture_default_str();
   auto* checksum =
       serve
           .add_option("--kv-checksum", flags.checksum,

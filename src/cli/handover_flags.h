@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "core/expected.h"
 #include "handover/bootstrap.h"
+#include "handover/rank_ports.h"
 #include "layout/layout.h"
 #include "serving/worker.h"
 
@@ -30,8 +32,13 @@ struct HandoverFlags {
 
   // Refuses what would be ignored, and what cannot be served yet. Before anything is loaded.
   Status check(const Degrees& degrees) const;
-  // The ports of the role. host: where the server listens.
-  Status start(serving::Worker& worker, const std::string& host) const;
+  // What the role needs in every rank, before the engine starts; null where there is no role. host: where the
+  // server listens.
+  Expected<std::shared_ptr<handover::RankPorts>> equip(engine::EngineOptions& options,
+                                                       const std::string& host) const;
+  // The ports of the role.
+  Status start(serving::Worker& worker, std::shared_ptr<handover::RankPorts> ports,
+               const std::string& host) const;
 };
 
 // Returns --role. token_file is the caller's to fill in: ranks and gateways share it.

@@ -21,6 +21,7 @@
 #include "comm/shm_meeting.h"
 #include "core/log.h"
 #include "engine/joined_rank.h"
+#include "handover/rank_port.h"
 
 namespace shoal::cli {
 namespace {
@@ -89,6 +90,8 @@ int run_rank(RankFlags& flags) {
   if (flags.join.host.empty()) flags.join.host = comm::host_identity();
   // Not by destructors: packing threads cannot be called back from the middle of a matrix.
   flags.join.lost_while_loading = [] { std::_Exit(3); };
+  flags.join.service =
+      std::make_shared<handover::RankPort>(std::make_shared<const wire::ClusterToken>(*token));
   const auto end = engine::run_joined_rank(flags.join, *token);
   if (!end.ok()) return complain("rank", end.error());
   return *end == engine::RankEnd::kLostHead ? 3 : 0;

@@ -144,7 +144,8 @@ Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
     // Without a number for this host's: the other hosts have all but this one.
     if (joining.local_ranks == 0) joining.local_ranks = 1;
   }
-  if (!flags.listen_ranks.empty()) {  // else the token is for gateways, or handovers
+  // Ranks call those of the other worker with it; else it may be for gateways alone.
+  if (!flags.listen_ranks.empty() || flags.handover.role != "both") {
     SHOAL_ASSIGN(token, load_token(flags.token_file));
     joining.token = std::make_shared<const wire::ClusterToken>(std::move(token));
   }
@@ -171,6 +172,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
   }
   SHOAL_ASSIGN(joining, joining_of(flags));
   options.joining = std::move(joining);
+  SHOAL_ASSIGN(ports, flags.handover.equip(options, flags.host));
   SHOAL_ASSIGN(engine, engine::Engine::start(std::move(options)));
   SHOAL_ASSIGN(prompts, serving::PromptBuilder::make(engine->tokenizer(), engine->context()));
   const std::filesystem::path model = named(flags.model.model);
@@ -187,7 +189,7 @@ Expected<std::unique_ptr<serving::Worker>> load_worker(const ServeFlags& flags) 
       // run.
       .text = std::make_unique<serving::TextThread>(static_cast<std::size_t>(flags.engine.max_queue)),
   });
-  SHOAL_TRY(flags.handover.start(*worker, flags.host));
+  SHOAL_TRY(flags.handover.start(*worker, std::move(ports), flags.host));
   return worker;
 }
 

@@ -1,6 +1,6 @@
 // What was moved between ranks, for what, and what it cost.
 //
-// Thread-safety: charge() belongs to one thread; totals() may be called from any.
+// Thread-safety: any thread.
 // Invariants: counters only grow. Payload is what the caller asked to move; wire bytes are what left this
 //   rank.
 

@@ -427,6 +427,10 @@ void Engine::handover_ended(RequestId id, std::int32_t choice, const Status& sta
   impl_->wake.notify_one();
 }
 
+Status Engine::tell_rank(std::int32_t rank, std::span<const std::byte> word) {
+  return impl_->executor->tell(rank, word);
+}
+
 Status Engine::flush_cache() {
   FlushCommand command;
   std::future<void> done = command.done.get_future();

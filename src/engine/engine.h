@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "engine/handover_leg.h"
 #include "engine/rank.h"
 #include "engine/rank_joining.h"
+#include "engine/rank_service.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 #include "kernels/context.h"
@@ -66,6 +68,14 @@ struct EngineOptions {
   // Harm done on purpose to the ranks, for tests; null: none. All ranks have one, or none has.
   std::shared_ptr<comm::FaultPlan> faults;
   std::string build;  // ranks of another are refused
+  // What moves KV to and from other workers, in the head's own rank and in those that join it
+  // (engine/rank_service.h); null: nothing does. word: what the rank services say, on any thread; it must
+  // only queue. handover: where other workers may call the ranks of this host; rank r on port + r, where
+  // there is a port.
+  std::string role = "both";
+  std::shared_ptr<RankService> service;
+  std::function<void(std::int32_t rank, std::span<const std::byte> word)> word;
+  comm::Endpoint handover;
   // For tests that compare bits: sees the logits of every sampled row, on the executor thread.
   LogitsObserver logits_observer;
 };
@@ -84,6 +94,8 @@ struct KvPools {
   std::vector<KvView> views;     // by group
   std::vector<KvGroup> groups;   // of the whole model
   std::vector<std::string> ids;  // by group: layout, type, head size, window
+  Layout layout = Layout::single();
+  KvParts parts;  // by rank and group
   std::string isa;
   bool strict = false;
 };
@@ -132,6 +144,8 @@ class Engine {
   void handover_called(RequestId id, std::int32_t choice);
   void arrived(RequestId id, std::int32_t choice, FirstToken first);
   void handover_ended(RequestId id, std::int32_t choice, const Status& status);
+  // To a rank's service. Whatever step plan is composed afterwards comes to the rank after it.
+  Status tell_rank(std::int32_t rank, std::span<const std::byte> word);
 
   // Forgets every cached prefix that no running request holds. Returns once done.
   Status flush_cache();

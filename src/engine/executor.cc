@@ -52,6 +52,7 @@ void Executor::Impl::main(const EngineOptions& options, std::int32_t max_slots,
   settings.progress = {};
   started.set_value(status);
   if (status.ok()) serve(parts);
+  if (service != nullptr) service->end();
   interrupt.release();
 }
 
@@ -190,6 +191,12 @@ WorkerReport Executor::report() const {
   head.pid = static_cast<std::int32_t>(::getpid());
   add(head.traffic, totals_of(*impl_->ledger));
   return report;
+}
+
+Status Executor::tell(std::int32_t rank, std::span<const std::byte> word) {
+  if (rank > 0 && impl_->ranks != nullptr) return impl_->ranks->tell(rank, word);
+  if (impl_->service != nullptr) impl_->service->take(word);
+  return {};
 }
 
 const Executor::Loaded& Executor::loaded() const { return impl_->loaded; }

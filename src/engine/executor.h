@@ -51,6 +51,8 @@ class Executor {
   void push(StepPlan plan);
   // After `lost`: no plan is in flight, nothing is held for one; the next will have this number.
   void resume(PlanNumber next);
+  // A word for a rank's service, from any thread.
+  Status tell(std::int32_t rank, std::span<const std::byte> word);
   WorkerReport report() const;
   const Loaded& loaded() const;
 

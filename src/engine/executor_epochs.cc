@@ -110,6 +110,7 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
   assign.tp_split = options.tp_split;
   assign.balance = balance_name(options.balance);
   assign.sums = dtype_name(options.sums);
+  assign.role = options.role;
   return assign;
 }
 
@@ -137,6 +138,8 @@ std::optional<Misfit> find_misfit(const RankParts& own, KvDType kv_dtype, bool s
     if (theirs.kv_ids != kv_ids)
       return differs("KV layout", fmt::format("{}", fmt::join(kv_ids, " ")),
                      fmt::format("{}", fmt::join(theirs.kv_ids, " ")));
+    if (theirs.parts.size() != kv_ids.size())
+      return differs("KV groups", std::to_string(kv_ids.size()), std::to_string(theirs.parts.size()));
     if (strict && theirs.isa != isa) return differs("instruction set", isa, theirs.isa);
   }
   return std::nullopt;
@@ -222,6 +225,11 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   kv_dtype = options.kv_dtype;
   strict = options.deterministic;
   faults = options.faults;
+  service = options.service;
+  word = options.word;
+  role = options.role;
+  handover = options.handover;
+  rank_options.service = service.get();
   rank_options.max_slots = max_slots;
   rank_options.observer = options.logits_observer;
   rank_options.plans_in_flight = layout.plans_in_flight();
@@ -246,6 +254,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
     warn_if_slow(settings, *parts.model);
   } else {
     parts.make_rank(rank_options);
+    SHOAL_TRY(begin_service(parts));
   }
 
   loaded.model = parts.model.get();
@@ -253,6 +262,9 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   loaded.kv.views.assign(parts.store->views().begin(), parts.store->views().end());
   loaded.kv.groups = parts.model->kv_groups();
   loaded.kv.ids = parts.kv_ids(kv_dtype);
+  loaded.kv.layout = layout;
+  loaded.kv.parts.push_back(parts.kv_parts());
+  for (std::size_t rank = 1; rank < others.size(); ++rank) loaded.kv.parts.push_back(others[rank].parts);
   loaded.kv.isa = kernels::isa_name(parts.context.isa);
   loaded.kv.strict = strict;
   loaded.ledger = ledger;
@@ -276,11 +288,26 @@ Status Executor::Impl::start_ranks(const EngineOptions& options, std::int32_t ma
   ranks_options.launcher = options.launcher;
   ranks_options.result = [this](StepResult result) { answer(std::move(result)); };
   ranks_options.lost = [this](const Status& status) { lose(status); };
+  ranks_options.word = word;
+  ranks_options.handover = handover;
   ranks_options.in_vain = [this](const Status& status) { interrupt.trip(status.message()); };
   SHOAL_ASSIGN(started, WorkerRanks::start(std::move(ranks_options)));
   ranks = std::move(started);
   epoch = Epoch(1);
   return ranks->begin_epoch(epoch);
+}
+
+// What moves KV to and from other workers.
+Status Executor::Impl::begin_service(RankParts& parts) {
+  if (service == nullptr) return {};
+  RankService::Begin begin = parts.service_begin();
+  begin.role = role;
+  begin.listen = handover;
+  begin.say = [this](std::span<const std::byte> said) -> Status {
+    if (word) word(0, said);
+    return {};
+  };
+  return service->begin(std::move(begin));
 }
 
 // Where the carriers of the others call this one.
@@ -339,6 +366,7 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
   parts.connect(meeting, std::move(connection), faults);
   rank_options.first_plan = first_plan;
   parts.make_rank(rank_options);
+  SHOAL_TRY(begin_service(parts));
   return ranks->await_ready();
 }
 
@@ -355,6 +383,7 @@ bool Executor::Impl::recover(RankParts& parts) {
     if (!pause(wait)) return false;
     wait = std::clamp<std::chrono::milliseconds>(2 * wait, std::chrono::seconds(1), kLongestPause);
     interrupt.release();
+    if (service != nullptr) service->end();
     parts.disconnect();
     interrupt.clear();
     {

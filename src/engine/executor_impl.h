@@ -48,6 +48,10 @@ struct Executor::Impl {
   std::shared_ptr<comm::Ledger> ledger;
   Interrupt interrupt;
   std::shared_ptr<comm::FaultPlan> faults;
+  std::shared_ptr<RankService> service;
+  std::function<void(std::int32_t, std::span<const std::byte>)> word;
+  std::string role;
+  comm::Endpoint handover;
   // Results come from whichever rank samples, losses from any: all under this mutex.
   std::mutex answering;
   // A plan is answered when every coordinate has: what came of it so far.
@@ -66,6 +70,7 @@ struct Executor::Impl {
   Status load(const EngineOptions& options, std::int32_t max_slots, RankParts& parts);
   Status start_ranks(const EngineOptions& options, std::int32_t max_slots);
   Status connect_epoch(RankParts& parts, const std::vector<wire::Loaded>& others, PlanNumber first_plan);
+  Status begin_service(RankParts& parts);
   Expected<std::string> listen(std::optional<comm::Listener>& listener) const;
   void serve(RankParts& parts);
   bool recover(RankParts& parts);

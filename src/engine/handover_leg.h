@@ -39,12 +39,12 @@ class HandoverLeg {
 
 class Departure : public HandoverLeg {
  public:
+  // Which one: the ranks tell whoever moves the bytes of it, as they complete them (engine/rank_service.h).
+  virtual std::uint64_t room() const = 0;
   // It is this leg's turn, once. Nothing is computed and no page held for it before the other worker has
   // called (Engine::handover_called()): pages there are reserved then, so that what is computed can be taken.
   virtual void await_call() = 0;
-  // These pages are complete and will not change.
-  virtual void computed(std::span<const kv::NewPage> pages) = 0;
-  // And these were all.
+  // The prompt is computed.
   virtual void commit(FirstToken first) = 0;
 };
 

@@ -175,7 +175,10 @@ class JoinedRank {
       : options_(options), token_(token), inbox_(inbox), link_(link) {
     parts_.ledger = std::move(ledger);
   }
-  ~JoinedRank() { inbox_.interrupt().release(); }
+  ~JoinedRank() {
+    inbox_.interrupt().release();
+    end_service();
+  }
 
   Status run() {
     SHOAL_TRY(join());
@@ -183,6 +186,7 @@ class JoinedRank {
     for (;;) {
       const Status status = run_epoch();
       inbox_.interrupt().release();
+      end_service();
       parts_.disconnect();
       listener_.reset();
       if (!reset_) {
@@ -279,6 +283,7 @@ class JoinedRank {
     loaded.available = available_memory();
     loaded.mapped_weights = parts_.model->mapped_weight_bytes();
     loaded.threads = parts_.pool->size();
+    loaded.parts = parts_.kv_parts();
     SHOAL_ASSIGN(endpoint, listen());
     loaded.endpoint = std::move(endpoint);
     pass(comm::FaultPoint::kLoaded);
@@ -334,9 +339,29 @@ class JoinedRank {
     options.observer = options_.logits_observer;
     options.plans_in_flight = settings_.layout.plans_in_flight();
     options.first_plan = start.first_plan;
+    options.service = options_.service.get();
     parts_.make_rank(std::move(options));
     pass(comm::FaultPoint::kReady);
+    SHOAL_TRY(begin_service());
     return link_.send(MessageType::kReady, wire::encode_epoch(assign_.epoch));
+  }
+
+  // Before the head can say anything to it.
+  Status begin_service() {
+    if (options_.service == nullptr) return {};
+    RankService::Begin begin = parts_.service_begin();
+    begin.rank = assign_.rank;
+    begin.role = assign_.role;
+    begin.listen = {assign_.handover_host, assign_.handover_port};
+    begin.at_head = to_head_.scope == comm::Scope::kHost;
+    if (!begin.at_head || begin.listen.host.empty())
+      begin.listen.host = options_.advertise.host.empty() ? link_.local_host() : options_.advertise.host;
+    begin.say = [this](std::span<const std::byte> word) { return link_.send(MessageType::kWord, word); };
+    began_ = true;
+    return options_.service->begin(std::move(begin));
+  }
+  void end_service() {
+    if (std::exchange(began_, false)) options_.service->end();
   }
 
   Status serve() {
@@ -385,6 +410,7 @@ class JoinedRank {
   std::optional<comm::Listener> listener_;  // while others may call
   std::optional<Epoch> reset_;              // the epoch that the head has begun
   bool heals_ = false;                      // what failed is over with the epoch
+  bool began_ = false;                      // the service has
 };
 
 // The ledger goes to the head with the beats, where it has changed.
@@ -411,7 +437,15 @@ Expected<RankEnd> run_joined_rank(const JoinOptions& options, const wire::Cluste
   auto ledger = std::make_shared<comm::Ledger>();
   TrafficReporter reporter(ledger);
   comm::PulsedLink link(
-      std::move(control), [&](comm::ControlFrame frame) { inbox.push(std::move(frame)); },
+      std::move(control),
+      [&](comm::ControlFrame frame) {
+        // At once: what a later plan does rests on it (RankService, invariant 1).
+        if (frame.type == MessageType::kWord) {
+          if (options.service != nullptr) options.service->take(frame.body);
+        } else {
+          inbox.push(std::move(frame));
+        }
+      },
       [&](const Status& status) {
         inbox.end(status);
         if (inbox.loading() && options.lost_while_loading) options.lost_while_loading();

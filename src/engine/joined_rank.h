@@ -17,6 +17,7 @@
 #include "comm/socket.h"
 #include "core/expected.h"
 #include "engine/rank.h"
+#include "engine/rank_service.h"
 #include "wire/cluster_token.h"
 
 namespace shoal::engine {
@@ -36,6 +37,7 @@ struct JoinOptions {
   bool await_head = false;
   // The head went while weights are being packed, which nothing can cut short: a process ends here.
   std::function<void()> lost_while_loading;
+  std::shared_ptr<RankService> service;  // as in EngineOptions
   // For tests, as in EngineOptions.
   LogitsObserver logits_observer;
   std::shared_ptr<comm::FaultPlan> faults;

@@ -34,6 +34,14 @@ Rank::Rank(model::Model& model, const kv::KvStore& store, kernels::Context conte
       groups_(model.kv_groups().size()),
       next_(options_.first_plan),
       rows_(static_cast<std::size_t>(options_.max_slots)) {
+  for (std::size_t g = 0; g < groups_; ++g) {
+    const std::vector<std::int32_t>& layers = model.kv_groups()[g].layers;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const auto layer = static_cast<std::size_t>(layers[i]);
+      if (layer_places_.size() <= layer) layer_places_.resize(layer + 1);
+      layer_places_[layer] = {static_cast<std::int32_t>(g), static_cast<std::int32_t>(i)};
+    }
+  }
   if (options_.peers == nullptr) return;
   coordinate_ = options_.peers->context_index();
   coordinates_ = options_.peers->context_size();
@@ -94,6 +102,7 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
   batch_.spans.clear();
   samples_.clear();
   scores_.clear();
+  departing_.clear();
 
   // So far back the ids have been sent: taking them waits for nobody, and leaves room on their way.
   while (!awaited_.empty() &&
@@ -106,7 +115,10 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
     for (const WorkItem& item : plan.sub_batches[sub_batch].items) SHOAL_TRY(add_item(item));
   }
   if (coordinates_ > 1) SHOAL_TRY(add_context(plan));
-  return batch_.rows() > 0 || batch_.context != nullptr ? compute(plan.number, result) : Status();
+  if (options_.service != nullptr) add_departing(plan);
+  if (batch_.rows() > 0 || batch_.context != nullptr) return compute(plan.number, result);
+  for (std::int32_t layer = 0; layer < std::ssize(layer_places_); ++layer) tell_departing(layer);
+  return {};
 }
 
 // The table is brought to where the plan would have left it, its sequences failed: the head's later plans
@@ -141,7 +153,9 @@ Status Rank::compute(PlanNumber number, StepResult& result) {
   const auto wanted = static_cast<std::int64_t>(batch_.logit_rows.size());
   const std::int64_t width = model_.vocabulary().size();
   if (const auto size = static_cast<std::size_t>(wanted * width); logits_.size() < size) logits_.resize(size);
-  model_.forward(batch_, store_.views(), MatrixView<float>(logits_.data(), wanted, width));
+  model::LayerHook hook;
+  if (!departing_.empty()) hook = [this](std::int32_t layer) { tell_departing(layer); };
+  model_.forward(batch_, store_.views(), MatrixView<float>(logits_.data(), wanted, width), hook);
   if (batch_.rows() == 0) return peers_status();
   exchange_stage_seconds();
   SHOAL_TRY(peers_status());
@@ -242,6 +256,9 @@ Status Rank::open(const SequenceOpen& open) {
   at->last = open.output.empty() ? -1 : open.output.back();
   at->slots.assign(groups_, {});
   at->owners.assign(groups_, {});
+  at->room = open.room;
+  at->room_tokens = open.room_tokens;
+  at->told_pages = 0;
   return {};
 }
 
@@ -282,6 +299,48 @@ Status Rank::release(const PageRelease& release) {
     at->owners[group][page] = -1;
   }
   return {};
+}
+
+// Which pages of prompts that go to another worker are complete once the plan is: those that its tokens fill,
+// the last one of a prompt, and, in a sequence's first plan, those that were cached.
+void Rank::add_departing(const StepPlan& plan) {
+  const auto tell = [&](Row& at, std::int32_t end) {
+    const std::int32_t full =
+        end >= at.room_tokens ? (at.room_tokens + kPageTokens - 1) / kPageTokens : end / kPageTokens;
+    for (std::size_t g = 0; g < groups_ && full > at.told_pages; ++g) {
+      std::vector<SlotRun> runs;
+      const std::int32_t pages = std::min(full, static_cast<std::int32_t>(at.slots[g].size()));
+      for (std::int32_t page = at.told_pages; page < pages; ++page) {
+        const auto index = static_cast<std::size_t>(page);
+        if (at.slots[g][index] == kernels::kNoSlot || at.owners[g][index] != coordinate_) continue;
+        if (runs.empty() || runs.back().first + std::ssize(runs.back().slots) != page)
+          runs.push_back({page, {}});
+        runs.back().slots.push_back(at.slots[g][index]);
+      }
+      if (!runs.empty())
+        departing_.push_back({static_cast<std::uint64_t>(at.room), static_cast<std::int32_t>(g),
+                              std::make_shared<const std::vector<SlotRun>>(std::move(runs))});
+    }
+    at.told_pages = std::max(at.told_pages, full);
+  };
+  // Of one sequence the items of all coordinates together are one run of tokens.
+  departing_ends_.clear();
+  for (const SubBatch& batch : plan.sub_batches) {
+    for (const WorkItem& item : batch.items) {
+      const Row* at = row(item.sequence);
+      if (at == nullptr || !at->open || at->failed || at->room < 0) continue;
+      std::int32_t& end = departing_ends_[item.sequence.value];
+      end = std::max(end, item.start + item.count());
+    }
+  }
+  for (const auto& [sequence, end] : departing_ends_) tell(*row(SequenceSlot(sequence)), end);
+}
+
+void Rank::tell_departing(std::int32_t layer) {
+  const auto [group, place] = layer_places_[static_cast<std::size_t>(layer)];
+  for (const Departing& each : departing_) {
+    if (each.group == group) options_.service->computed({each.room, group, place, each.runs});
+  }
 }
 
 // Of token i of an item: it is sampled after, or scores the one that follows it.

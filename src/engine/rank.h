@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +27,7 @@
 
 #include "core/clock.h"
 #include "core/expected.h"
+#include "engine/rank_service.h"
 #include "engine/sampler.h"
 #include "engine/shard_sampling.h"
 #include "kernels/context.h"
@@ -51,6 +54,8 @@ class Rank {
     // Of the head, at most: ids of plans that far back have been sent.
     std::int32_t plans_in_flight = 2;
     PlanNumber first_plan{1};
+    // Told of each layer that a departing prompt's pages have; null: nobody.
+    RankService* service = nullptr;
   };
 
   Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options);
@@ -69,6 +74,16 @@ class Rank {
     // By group and logical page: where it lies, in its owner's pool, and which coordinate that is.
     std::vector<std::vector<std::int32_t>> slots;
     std::vector<std::vector<std::int32_t>> owners;
+    // Where its prompt's KV goes to another worker: the room, else -1, and the pages that are told of.
+    std::int64_t room = -1;
+    std::int32_t room_tokens = 0;
+    std::int32_t told_pages = 0;
+  };
+  // Pages of this rank that the plan at hand completes, of one KV group.
+  struct Departing {
+    std::uint64_t room = 0;
+    std::int32_t group = 0;
+    std::shared_ptr<const std::vector<SlotRun>> runs;
   };
 
   // A sampled item, and where its logits lie.
@@ -97,6 +112,8 @@ class Rank {
   Status release(const PageRelease& release);
   Status add_item(const WorkItem& item);
   Status add_context(const StepPlan& plan);
+  void add_departing(const StepPlan& plan);
+  void tell_departing(std::int32_t layer);
   bool wants_logits(const Row& at, const WorkItem& item, std::int32_t i) const;
   Status compute(PlanNumber number, StepResult& result);
   Status exchange_ids(PlanNumber number, const StepResult& result);
@@ -128,6 +145,8 @@ class Rank {
   std::vector<Row> rows_;
   std::uint64_t opens_ = 0;
   std::deque<AwaitedIds> awaited_;
+  std::vector<std::pair<std::int32_t, std::int32_t>>
+      layer_places_;  // by layer of the model: group, place in it
   // Where the vocabulary is cut over ranks.
   std::optional<ShardSampling> shards_;
 
@@ -137,6 +156,8 @@ class Rank {
   std::vector<model::BatchSpan> spare_spans_;
   std::vector<Sample> samples_;
   std::vector<PromptScore> scores_;
+  std::vector<Departing> departing_;
+  std::map<std::int32_t, std::int32_t> departing_ends_;  // by slot: the position behind what is computed
   std::vector<float> logits_;
   std::vector<TokenId> ids_;
   TimePoint began_{};

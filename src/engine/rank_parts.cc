@@ -84,6 +84,21 @@ void RankParts::make_rank(Rank::Options options) {
   rank.emplace(*model, *store, context, std::move(options));
 }
 
+std::vector<KvPart> RankParts::kv_parts() const {
+  std::vector<KvPart> parts;
+  for (const KvGroup& group : model->kv_groups()) parts.push_back(model->kv_part(group.id));
+  return parts;
+}
+
+RankService::Begin RankParts::service_begin() const {
+  RankService::Begin begin;
+  begin.pools.assign(store->views().begin(), store->views().end());
+  for (const KvGroup& group : model->kv_groups()) begin.windows.push_back(group.window);
+  begin.parts = kv_parts();
+  begin.ledger = ledger;
+  return begin;
+}
+
 std::vector<std::string> RankParts::kv_ids(KvDType dtype) const {
   std::vector<std::string> ids;
   for (const KvGroup& group : model->kv_groups())

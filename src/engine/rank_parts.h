@@ -74,6 +74,10 @@ struct RankParts {
   void make_rank(Rank::Options options);
   // Of each KV group: what all ranks must agree on. Heads and layers are the layout's.
   std::vector<std::string> kv_ids(KvDType dtype) const;
+  // Of each KV group, what this rank holds.
+  std::vector<KvPart> kv_parts() const;
+  // What a service of this rank works on; who it is and whom it talks to are the caller's to fill in.
+  RankService::Begin service_begin() const;
 };
 
 }  // namespace shoal::engine

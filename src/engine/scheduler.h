@@ -170,6 +170,7 @@ class Scheduler {
   void choose_lanes(Sequence& sequence);
   std::vector<double> prefill_load(const Sequence& except) const;
   std::int32_t decode_owner(const Sequence& sequence) const;
+  std::vector<std::int32_t> arrival_owners(const Sequence& sequence) const;
   Status grow_for_decode(Sequence& sequence);
   Status grow_for_prefill(Sequence& sequence, std::int64_t count);
   void add_prefill_items(StepPlan& plan, Flight& flight, Sequence& sequence, WorkItem whole);
@@ -182,7 +183,6 @@ class Scheduler {
   void attach_legs(RequestRecord& record, Sequence& sequence);
   static void close_legs(Sequence& sequence, const Status& why);
   Sequence* find_choice(RequestId id, std::int32_t choice) const;
-  void announce(Sequence& sequence, std::int64_t tokens);
   void depart(Sequence& sequence, OutputEvent&& event);
   bool reserve_arrival(Sequence& sequence);
 

@@ -246,11 +246,7 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
 
 // count 0: the token sampled last.
 void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std::int64_t count) {
-  if (!sequence.open_on_ranks()) {
-    open_on_ranks(plan, sequence);
-    // What is cached is complete. Not before: until it is open here it may be matched anew.
-    announce(sequence, sequence.planned);
-  }
+  if (!sequence.open_on_ranks()) open_on_ranks(plan, sequence);
   for (const kv::NewPage& page : sequence.to_grant)
     plan.grants.push_back({sequence.slot, cache_.group(page.group).id, page.logical, page.page});
   sequence.to_grant.clear();
@@ -289,6 +285,10 @@ void Scheduler::open_on_ranks(StepPlan& plan, Sequence& sequence) {
   if (open.sampling.needs_history() || sequence.request->request.prompt_logprobs >= 0)
     open.prompt.assign(sequence.tokens.begin(), output);
   open.output.assign(output, sequence.tokens.end());
+  if (sequence.departure != nullptr) {
+    open.room = static_cast<std::int64_t>(sequence.departure->room());
+    open.room_tokens = sequence.prompt_tokens;
+  }
   plan.opens.push_back(std::move(open));
 }
 

@@ -65,6 +65,22 @@ std::int32_t Scheduler::decode_owner(const Sequence& sequence) const {
   return best;
 }
 
+// Of the pages that a prompt computed elsewhere still needs: whole segments, each where most pages are free.
+std::vector<std::int32_t> Scheduler::arrival_owners(const Sequence& sequence) const {
+  const kv::PageTable& table = sequence.pages.tables.front();
+  std::vector<std::int32_t> rooms;
+  for (std::int32_t c = 0; c < options_.coordinates; ++c) rooms.push_back(cache_.room(c));
+  std::vector<std::int32_t> owners;
+  std::int32_t owner = decode_owner(sequence);
+  for (std::int32_t page = table.size(); page < kv::pages_for(sequence.prompt_tokens); ++page) {
+    if (page % kSegmentPages == 0)
+      owner = static_cast<std::int32_t>(std::ranges::max_element(rooms) - rooms.begin());
+    --rooms[static_cast<std::size_t>(owner)];
+    owners.push_back(owner);
+  }
+  return owners;
+}
+
 Status Scheduler::grow_for_decode(Sequence& sequence) {
   const std::int32_t owner = decode_owner(sequence);
   return cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant, std::span(&owner, 1));

@@ -44,23 +44,6 @@ Sequence* Scheduler::find_choice(RequestId id, std::int32_t choice) const {
   return it->second->choices[static_cast<std::size_t>(choice)];
 }
 
-// Pages that hold the first `tokens` positions, and that the leg has not heard of.
-void Scheduler::announce(Sequence& sequence, std::int64_t tokens) {
-  if (sequence.departure == nullptr) return;
-  const bool all = tokens >= sequence.prompt_tokens;
-  const auto full =
-      static_cast<std::int32_t>(all ? kv::pages_for(sequence.prompt_tokens) : tokens / kPageTokens);
-  std::vector<kv::NewPage> pages;
-  for (std::int32_t g = 0; g < cache_.groups(); ++g) {
-    const kv::PageTable& table = sequence.pages.tables[static_cast<std::size_t>(g)];
-    for (std::int32_t logical = sequence.announced; logical < full; ++logical) {
-      if (table.has(logical)) pages.push_back({g, logical, table.page(logical)});
-    }
-  }
-  sequence.announced = std::max(sequence.announced, full);
-  if (!pages.empty()) sequence.departure->computed(pages);
-}
-
 // The first token is out: from now on the sequence waits for its pages to be taken. `event` is the token's.
 void Scheduler::depart(Sequence& sequence, OutputEvent&& event) {
   RequestRecord& request = *sequence.request;
@@ -89,7 +72,8 @@ bool Scheduler::reserve_arrival(Sequence& sequence) {
                                           cacheable_pages(sequence), sequence.to_grant);
   // One token alone needs no KV.
   if (sequence.max_tokens > 1 &&
-      !cache_.reserve(sequence.pages, sequence.prompt_tokens, sequence.to_grant).ok()) {
+      !cache_.reserve(sequence.pages, sequence.prompt_tokens, sequence.to_grant, arrival_owners(sequence))
+           .ok()) {
     cache_.release(sequence.pages);
     sequence.to_grant.clear();
     return false;
@@ -147,8 +131,9 @@ void Scheduler::handover_ended(RequestId id, std::int32_t choice, const Status& 
   if (sequence == nullptr || (sequence->departure == nullptr && sequence->arrival_leg == nullptr)) return;
   progress_ = now;
   if (!status.ok()) {
-    ++totals_.requests_failed;
-    end_request(*sequence->request, FinishReason::kError, status, now);
+    const bool cancelled = status.code() == ErrorCode::kCancelled;
+    ++(cancelled ? totals_.requests_cancelled : totals_.requests_failed);
+    end_request(*sequence->request, cancelled ? FinishReason::kCancelled : FinishReason::kError, status, now);
     return;
   }
   if (sequence->state != SequenceState::kAway || sequence->departure == nullptr) return;

@@ -69,7 +69,6 @@ void Scheduler::take_item(const FlightItem& item, const SampledToken* sampled, T
   // positions computed are all among the known tokens.
   cache_.insert(sequence.pages,
                 std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.computed)));
-  announce(sequence, sequence.computed);
   cache_.release_behind(sequence.pages, sequence.computed, [&](std::int32_t group, std::int32_t first_kept) {
     sequence.to_release[static_cast<std::size_t>(group)] = first_kept;
   });

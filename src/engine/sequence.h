@@ -72,8 +72,7 @@ struct Sequence {
   // that is done.
   std::shared_ptr<Departure> departure;
   std::shared_ptr<Arrival> arrival_leg;
-  bool called = false;         // by the worker that the departure is for
-  std::int32_t announced = 0;  // pages that the departure knows
+  bool called = false;  // by the worker that the departure is for
   FinishReason departs_with = FinishReason::kLength;
   std::string matched_stop;
 

@@ -51,6 +51,7 @@ Expected<std::unique_ptr<WorkerRanks>> WorkerRanks::start(Options options) {
 WorkerRanks::~WorkerRanks() {
   std::vector<std::unique_ptr<comm::PulsedLink>> links;
   {
+    const std::unique_lock told(telling_);
     const std::lock_guard lock(mutex_);
     closing_ = true;
     for (Member& member : members_) {
@@ -77,6 +78,7 @@ WorkerRanks::~WorkerRanks() {
 void WorkerRanks::take_down_lost() {
   std::vector<std::unique_ptr<comm::PulsedLink>> gone;
   {
+    const std::unique_lock told(telling_);
     const std::lock_guard lock(mutex_);
     for (Member& member : members_) {
       if (member.state == State::kLost) gone.push_back(std::move(member.link));
@@ -136,6 +138,15 @@ Status WorkerRanks::frame_taken(std::int32_t rank, const comm::ControlFrame& fra
     }
     SHOAL_ASSIGN(result, wire::decode_step_result(frame.body));
     options_.result(std::move(result));
+    return {};
+  }
+  if (frame.type == MessageType::kWord) {
+    {
+      const std::lock_guard lock(mutex_);
+      const State state = members_[index].state;
+      if (state != State::kStarting && state != State::kReady) return {};
+    }
+    if (options_.word) options_.word(rank, frame.body);
     return {};
   }
   if (frame.type == MessageType::kTraffic) {
@@ -331,6 +342,18 @@ Status WorkerRanks::await_ready() {
   const std::lock_guard lock(mutex_);
   serving_ = failed_.ok();
   return failed_;
+}
+
+Status WorkerRanks::tell(std::int32_t rank, std::span<const std::byte> word) {
+  const std::shared_lock told(telling_);
+  comm::PulsedLink* link = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const Member& member = members_[static_cast<std::size_t>(rank)];
+    if (member.state == State::kReady) link = member.link.get();
+  }
+  if (link == nullptr) return {ErrorCode::kUnavailable, fmt::format("rank {} is not serving", rank)};
+  return link->send(MessageType::kWord, word);
 }
 
 void WorkerRanks::broadcast(const StepPlan& plan) {

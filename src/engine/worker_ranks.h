@@ -20,6 +20,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,6 +61,10 @@ class WorkerRanks {
     std::function<void(Status)> lost;
     // The epoch that is being begun has failed: whatever is waited for meanwhile is in vain. As `lost`.
     std::function<void(const Status&)> in_vain;
+    // What a rank's service says (engine/rank_service.h). As `result`.
+    std::function<void(std::int32_t rank, std::span<const std::byte> word)> word;
+    // Where ranks of this host may be called by other workers; rank r on port + r, where there is a port.
+    comm::Endpoint handover;
   };
 
   static Expected<std::unique_ptr<WorkerRanks>> start(Options options);
@@ -77,6 +83,8 @@ class WorkerRanks {
   Status await_ready();
   // A rank that cannot be reached is reported as lost.
   void broadcast(const StepPlan& plan);
+  // A word for a rank's service, from any thread; in order with the plans that are broadcast afterwards.
+  Status tell(std::int32_t rank, std::span<const std::byte> word);
   // Waits end, now and later: the worker is being stopped.
   void cancel();
 
@@ -133,6 +141,8 @@ class WorkerRanks {
   TimePoint join_deadline_;  // of ranks that are started here, in each epoch; of all in the first
   comm::Ledger ledger_;      // of the control connections; charged by the engine thread
 
+  // Held, shared, by whoever sends from other threads than the executor's; links go under it.
+  std::shared_mutex telling_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Member> members_;  // by rank; 0 is the head's own

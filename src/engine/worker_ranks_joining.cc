@@ -116,8 +116,11 @@ wire::Assign WorkerRanks::assign_for(std::int32_t rank, const std::string& host)
   assign.rank = rank;
   assign.epoch = epoch_;
   assign.network = options_.joining.from_elsewhere();
+  if (options_.handover.port != 0)
+    assign.handover_port = static_cast<std::uint16_t>(options_.handover.port + rank);
   if (host == options_.joining.host) {
     assign.listen = options_.joining.listen.host;
+    assign.handover_host = options_.handover.host;
   } else {
     assign.threads = 0;
     assign.spin = true;

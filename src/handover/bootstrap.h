@@ -14,10 +14,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "core/expected.h"
+#include "layout/layout.h"
 #include "wire/http_server.h"
 
 namespace shoal::handover {
@@ -29,9 +31,11 @@ class BootstrapPort {
   struct Options {
     std::string host = "127.0.0.1";
     std::uint16_t port = kBootstrapPort;  // 0: a free one
-    // Where the one rank listens. No host: where this port does.
+    Layout layout = Layout::single();
+    // Where ranks of this host listen. Empty: where this port does.
     std::string rank_host;
-    std::uint16_t rank_port = 0;
+    // Of each rank, HOST:PORT, ":PORT" on this host; empty while it is not known.
+    std::function<std::string(std::int32_t rank)> endpoint;
     std::string kv_dtype = "bf16";
   };
   static Expected<std::unique_ptr<BootstrapPort>> start(Options options);

@@ -7,8 +7,8 @@
 #pragma once
 
 #include <optional>
-#include <span>
-#include <vector>
+#include <string>
+#include <utility>
 
 #include "engine/handover_leg.h"
 #include "handover/rooms.h"
@@ -29,11 +29,10 @@ class DepartingRoom final : public Room, public engine::Departure {
     tell_called();
   }
   void close(const Status& why) override { close_for(why); }
-  void await_call() override { rooms_->hasten(id(), kUncalled); }
-  void computed(std::span<const kv::NewPage> pages) override {
+  std::uint64_t room() const override { return id(); }
+  void await_call() override {
     const std::lock_guard lock(mutex_);
-    pages_.insert(pages_.end(), pages.begin(), pages.end());
-    wake_link();
+    if (!called_) rooms_->hasten(id(), kUncalled);
   }
   void commit(engine::FirstToken first) override {
     const std::lock_guard lock(mutex_);
@@ -41,14 +40,12 @@ class DepartingRoom final : public Room, public engine::Departure {
     wake_link();
   }
 
-  struct Work {
-    std::vector<kv::NewPage> pages;
-    std::optional<engine::FirstToken> first;
-  };
-  Work take() {
+  // By the connection: the first token, once.
+  std::optional<engine::FirstToken> take() {
     const std::lock_guard lock(mutex_);
-    return {std::exchange(pages_, {}), std::exchange(first_, std::nullopt)};
+    return std::exchange(first_, std::nullopt);
   }
+  std::optional<std::string> broken_rank() const { return broken(); }
   // By the connection: the decode worker has reserved its pages.
   void called() {
     {
@@ -77,7 +74,6 @@ class DepartingRoom final : public Room, public engine::Departure {
 
   const std::int32_t prompt_tokens_;
   const std::uint64_t prompt_digest_;
-  std::vector<kv::NewPage> pages_;
   std::optional<engine::FirstToken> first_;
   bool called_ = false;
 };

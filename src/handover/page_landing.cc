@@ -9,8 +9,7 @@
 
 namespace shoal::handover {
 
-PageLanding::PageLanding(const engine::KvPools& pools, std::uint64_t room,
-                         const std::vector<wire::RoomPage>& pages)
+PageLanding::PageLanding(const RankPools& pools, std::uint64_t room, const std::vector<wire::RoomPage>& pages)
     : pools_(pools), table_(room_digest(room, pages)), groups_(pools.views.size()) {
   for (const wire::RoomPage& page : pages) {
     Group& group = groups_[static_cast<std::size_t>(page.group)];
@@ -25,6 +24,11 @@ PageLanding::PageLanding(const engine::KvPools& pools, std::uint64_t room,
   cells_.resize(missing_);
 }
 
+bool PageLanding::complete() const {
+  const std::lock_guard lock(mutex_);
+  return missing_ == 0;
+}
+
 Expected<std::size_t> PageLanding::claim(const wire::WriteHeader& write) {
   const Status stray(
       ErrorCode::kCorrupt,
@@ -34,10 +38,12 @@ Expected<std::size_t> PageLanding::claim(const wire::WriteHeader& write) {
   if (write.table != table_ || write.group < 0 || write.group >= std::ssize(groups_)) return stray;
   const auto g = static_cast<std::size_t>(write.group);
   const KvLayout& layout = pools_.views[g].layout;
+  const KvPart& own = pools_.parts[g];
   const Group& group = groups_[g];
-  const bool inside = write.layer >= 0 && write.layer < layout.layers && write.heads > 0 &&
-                      write.first_head >= 0 && write.first_head < layout.kv_heads &&
-                      write.heads <= layout.kv_heads - write.first_head && write.pages > 0;
+  const bool inside = write.layer >= own.first_layer && write.layer - own.first_layer < layout.layers &&
+                      write.heads > 0 && write.first_head >= own.first_head &&
+                      write.first_head - own.first_head < layout.kv_heads &&
+                      write.heads <= layout.kv_heads - (write.first_head - own.first_head) && write.pages > 0;
   if (!inside) return stray;
   const auto at = std::ranges::lower_bound(group.logical, write.first_page);
   const auto pages = static_cast<std::size_t>(write.pages);
@@ -46,45 +52,54 @@ Expected<std::size_t> PageLanding::claim(const wire::WriteHeader& write) {
   const auto cell = [&](std::size_t page, std::int32_t head) {
     return group.first_cell +
            ((first + page) * static_cast<std::size_t>(layout.layers) +
-            static_cast<std::size_t>(write.layer)) *
+            static_cast<std::size_t>(write.layer - own.first_layer)) *
                static_cast<std::size_t>(layout.kv_heads) +
-           static_cast<std::size_t>(head);
+           static_cast<std::size_t>(head - own.first_head);
   };
+  const std::int32_t last_head = write.first_head + write.heads;
+  const std::lock_guard lock(mutex_);
   for (std::size_t page = 0; page < pages; ++page) {
     if (group.logical[first + page] != write.first_page + static_cast<std::int32_t>(page)) return stray;
-    for (std::int32_t head = write.first_head; head < write.first_head + write.heads; ++head) {
+    for (std::int32_t head = write.first_head; head < last_head; ++head) {
       if (cells_[cell(page, head)]) return stray;
     }
   }
   for (std::size_t page = 0; page < pages; ++page) {
-    for (std::int32_t head = write.first_head; head < write.first_head + write.heads; ++head)
-      cells_[cell(page, head)] = true;
+    for (std::int32_t head = write.first_head; head < last_head; ++head) cells_[cell(page, head)] = true;
   }
-  missing_ -= pages * static_cast<std::size_t>(write.heads);
   return first;
 }
 
-Status PageLanding::take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard) {
+Expected<bool> PageLanding::take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard) {
   if (frame.length < wire::WriteHeader::kBytes + 8)
-    return {ErrorCode::kCorrupt, "a write message has other bytes"};
+    return Status(ErrorCode::kCorrupt, "a write message has other bytes");
   std::array<std::byte, wire::WriteHeader::kBytes> header{};
   SHOAL_TRY(link.receive(header));
   SHOAL_ASSIGN(write, wire::decode_write(header));
   SHOAL_ASSIGN(first, claim(write));
+  SHOAL_TRY(place(link, frame, write, first, guard));
+  const std::lock_guard lock(mutex_);
+  missing_ -= static_cast<std::size_t>(write.pages) * static_cast<std::size_t>(write.heads);
+  return missing_ == 0;
+}
+
+Status PageLanding::place(RoomLink& link, const RoomLink::Frame& frame, const wire::WriteHeader& write,
+                          std::size_t first, PageGuard& guard) const {
   const auto g = static_cast<std::size_t>(write.group);
   const KvView& pool = pools_.views[g];
+  const KvPart& own = pools_.parts[g];
   const std::size_t data = 2 * pool.layout.tile_bytes() * static_cast<std::size_t>(write.heads) *
                            static_cast<std::size_t>(write.pages);
   if (frame.length != wire::WriteHeader::kBytes + data + 8)
     return {ErrorCode::kCorrupt, "a write message has other bytes"};
   const auto slots = std::span(groups_[g].slots).subspan(first, static_cast<std::size_t>(write.pages));
   RunningSum sum;
-  SHOAL_TRY(
-      for_each_block(pool, write.layer, write.first_head, write.heads, slots, [&](std::span<std::byte> to) {
-        return link.receive_pages(to, guard, [&](std::span<const std::byte> piece) {
-          if (write.checked) sum.add(piece);
-        });
-      }));
+  SHOAL_TRY(for_each_block(pool, write.layer - own.first_layer, write.first_head - own.first_head,
+                           write.heads, slots, [&](std::span<std::byte> to) {
+                             return link.receive_pages(to, guard, [&](std::span<const std::byte> piece) {
+                               if (write.checked) sum.add(piece);
+                             });
+                           }));
   std::uint64_t trailer = 0;
   SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(&trailer, 1))));
   if (trailer != (write.checked ? sum.value() : 0))
@@ -92,19 +107,6 @@ Status PageLanding::take(RoomLink& link, const RoomLink::Frame& frame, PageGuard
             fmt::format("the KV of page {} of layer {} came with other bytes than it was "
                         "sent with: its checksum differs",
                         write.first_page, write.layer)};
-  ++writes_;
-  bytes_ += data;
-  return {};
-}
-
-Status PageLanding::check(const wire::Commit& commit) const {
-  if (commit.table != table_ || commit.writes != writes_ || commit.bytes != bytes_)
-    return {ErrorCode::kCorrupt,
-            fmt::format("the prefill worker says that it has sent {} bytes in {} writes; {} in {} have come",
-                        commit.bytes, commit.writes, bytes_, writes_)};
-  if (!commit.finished && missing_ > 0)
-    return {ErrorCode::kCorrupt,
-            fmt::format("the prefill worker ends with {} parts of pages still to come", missing_)};
   return {};
 }
 

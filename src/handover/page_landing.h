@@ -1,19 +1,20 @@
-// Where the bytes of one room go: takes writes, checks each against what was asked for, puts them in place,
-// and knows what is still missing.
+// Where the bytes of one room go on one rank: takes writes, from however many connections, checks each
+// against what was asked for, puts them in place, and knows when everything is there.
 //
-// Thread-safety: belongs to the room's thread.
+// Thread-safety: take() may be called from several threads, one for each connection.
 // Ownership: borrows pools and guard.
 // Invariants: every (page, layer, head) is written at most once; a write with any cell that was not asked
-//   for, or that has come already, places nothing.
+//   for, or that has come or is coming already, places nothing. What counts as landed has been checked.
 
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/expected.h"
-#include "engine/engine.h"
+#include "handover/page_push.h"
 #include "handover/room_link.h"
 #include "wire/handover_messages.h"
 
@@ -21,13 +22,14 @@ namespace shoal::handover {
 
 class PageLanding {
  public:
-  // pages: ascending by group, then logical page.
-  PageLanding(const engine::KvPools& pools, std::uint64_t room, const std::vector<wire::RoomPage>& pages);
+  // pages: ascending by group, then logical page, slots within the pools.
+  PageLanding(const RankPools& pools, std::uint64_t room, const std::vector<wire::RoomPage>& pages);
 
-  // The frame's body. Fails with kCorrupt where it does not fit or its checksum is another.
-  Status take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard);
-  // Whether all that was sent, and all that was asked for where it is needed, has come.
-  Status check(const wire::Commit& commit) const;
+  std::uint64_t table() const { return table_; }
+  // The frame's body. Fails with kCorrupt where it does not fit or its checksum is another. True where it was
+  // the last that was missing.
+  Expected<bool> take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard);
+  bool complete() const;
 
  private:
   struct Group {
@@ -35,16 +37,17 @@ class PageLanding {
     std::vector<std::int32_t> logical;  // ascending
     std::vector<std::int32_t> slots;
   };
-  // Index of the first page among the group's; the cells are marked as come.
+  // Index of the first page among the group's; the cells are marked as coming.
   Expected<std::size_t> claim(const wire::WriteHeader& write);
+  Status place(RoomLink& link, const RoomLink::Frame& frame, const wire::WriteHeader& write,
+               std::size_t first, PageGuard& guard) const;
 
-  const engine::KvPools& pools_;
+  const RankPools& pools_;
   const std::uint64_t table_;
   std::vector<Group> groups_;
+  mutable std::mutex mutex_;
   std::vector<bool> cells_;  // by group, page, layer, head
   std::size_t missing_ = 0;
-  std::uint64_t writes_ = 0;
-  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace shoal::handover

@@ -1,94 +1,119 @@
 #include "handover/page_push.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "kv/page_table.h"
 
 namespace shoal::handover {
+namespace {
 
-PagePush::PagePush(RoomLink& link, DepartingRoom& room, const engine::KvPools& pools, const wire::Room& asked,
-                   Checksums checksums)
-    : link_(link),
-      room_(room),
-      pools_(pools),
-      checksums_(checksums),
-      table_(room_digest(asked.room, asked.pages)),
-      asked_(pools.views.size()),
-      ready_(pools.views.size()),
-      left_(asked.pages.size()) {
-  for (const wire::RoomPage& page : asked.pages)
-    asked_[static_cast<std::size_t>(page.group)].insert(page.logical);
+bool inside(const KvPart& part, const KvPart& whole) {
+  return part.first_layer >= whole.first_layer && part.layers > 0 && part.heads > 0 &&
+         part.first_head >= whole.first_head &&
+         part.layers <= whole.layers - (part.first_layer - whole.first_layer) &&
+         part.heads <= whole.heads - (part.first_head - whole.first_head);
 }
 
-Status PagePush::add(std::span<const kv::NewPage> pages) {
-  for (const kv::NewPage& page : pages) {
+}  // namespace
+
+Expected<PagePush> PagePush::make(RoomLink& link, RankRoom& room, const RankPools& pools, wire::Fetch asked,
+                                  std::int32_t prompt_tokens, Checksums checksums) {
+  PagePush push(link, room, pools, std::move(asked), checksums);
+  const auto groups = std::ssize(pools.views);
+  for (const wire::GroupPart& each : push.asked_.parts) {
+    if (each.group < 0 || each.group >= groups ||
+        !inside(each.part, pools.parts[static_cast<std::size_t>(each.group)]))
+      return Status(
+          ErrorCode::kCorrupt,
+          fmt::format("heads {} to {} of layers {} to {} of KV group {} are not on this rank",
+                      each.part.first_head, each.part.first_head + each.part.heads - 1, each.part.first_layer,
+                      each.part.first_layer + each.part.layers - 1, each.group));
+  }
+  push.pages_.resize(pools.views.size());
+  std::pair<std::int32_t, std::int32_t> last{-1, -1};
+  for (const wire::RoomPage& page : push.asked_.pages) {
+    const std::pair at{page.group, page.logical};
     const auto group = static_cast<std::size_t>(page.group);
-    if (asked_[group].erase(page.logical) > 0) ready_[group].emplace(page.logical, page.page.slot);
+    // Those behind a window may be given out again before they are sent.
+    if (at <= last || page.group < 0 || page.group >= groups ||
+        page.logical >= kv::pages_for(prompt_tokens) ||
+        page.logical < first_visible_page(prompt_tokens, pools.windows[group]))
+      return Status(ErrorCode::kCorrupt,
+                    fmt::format("a room asks for page {} of KV group {}: there is no such thing",
+                                page.logical, page.group));
+    push.pages_[group].push_back(page.logical);
+    last = at;
   }
-  return {};
+  return push;
 }
 
-Status PagePush::flush() {
-  const TimePoint began = now();
-  for (std::size_t group = 0; group < ready_.size(); ++group) {
-    const KvLayout& layout = pools_.views[group].layout;
-    const std::size_t cell = 2 * layout.tile_bytes() * static_cast<std::size_t>(layout.kv_heads);
+Status PagePush::write(const DepartingPages::Computed& computed) {
+  const engine::ComputedPages& pages = computed.pages;
+  const auto group = static_cast<std::size_t>(pages.group);
+  const KvLayout& layout = pools_->views[group].layout;
+  const std::vector<std::int32_t>& asked = pages_[group];
+  for (const wire::GroupPart& each : asked_.parts) {
+    const KvPart& part = each.part;
+    if (each.group != pages.group || pages.layer < part.first_layer ||
+        pages.layer >= part.first_layer + part.layers)
+      continue;
+    const std::size_t cell = 2 * layout.tile_bytes() * static_cast<std::size_t>(part.heads);
     const std::size_t most = std::max<std::size_t>(1, kMostBytes / cell);
-    std::vector<std::int32_t> slots;
-    auto& ready = ready_[group];
-    for (auto at = ready.begin(); at != ready.end();) {
-      const std::int32_t first = at->first;
-      slots.clear();
-      for (; at != ready.end() && at->first == first + std::ssize(slots) && slots.size() < most; ++at)
-        slots.push_back(at->second);
-      SHOAL_TRY(write_run(static_cast<std::int32_t>(group), first, slots));
+    for (const engine::SlotRun& run : *pages.runs) {
+      // Asked-for pages of the run that follow each other.
+      auto at = std::ranges::lower_bound(asked, run.first);
+      const std::int32_t end = run.first + static_cast<std::int32_t>(run.slots.size());
+      while (at != asked.end() && *at < end) {
+        const std::int32_t first = *at;
+        std::size_t n = 0;
+        for (; at != asked.end() && *at < end && *at == first + static_cast<std::int32_t>(n) && n < most;
+             ++at)
+          ++n;
+        SHOAL_TRY(write_run(pages, part, first,
+                            std::span(run.slots).subspan(static_cast<std::size_t>(first - run.first), n)));
+        last_ = computed.at;
+      }
     }
-    ready.clear();
   }
-  seconds_ += seconds_between(began, now());
   return {};
 }
 
-Status PagePush::write_run(std::int32_t group, std::int32_t first, std::span<const std::int32_t> slots) {
-  const KvLayout& layout = pools_.views[static_cast<std::size_t>(group)].layout;
-  for (std::int32_t layer = 0; layer < layout.layers; ++layer) SHOAL_TRY(write(group, layer, first, slots));
-  left_ -= slots.size();
-  return {};
-}
-
-Status PagePush::write(std::int32_t group, std::int32_t layer, std::int32_t first,
-                       std::span<const std::int32_t> slots) {
-  const KvView& pool = pools_.views[static_cast<std::size_t>(group)];
-  const std::size_t data =
-      2 * pool.layout.tile_bytes() * static_cast<std::size_t>(pool.layout.kv_heads) * slots.size();
+Status PagePush::write_run(const engine::ComputedPages& pages, const KvPart& part, std::int32_t first,
+                           std::span<const std::int32_t> slots) {
+  const TimePoint began = now();
+  const auto group = static_cast<std::size_t>(pages.group);
+  const KvView& pool = pools_->views[group];
+  const KvPart& own = pools_->parts[group];
+  const std::size_t data = 2 * pool.layout.tile_bytes() * static_cast<std::size_t>(part.heads) * slots.size();
   wire::WriteHeader header;
-  header.table = table_;
-  header.group = group;
-  header.layer = layer;
-  header.first_head = 0;
-  header.heads = pool.layout.kv_heads;
+  header.table = asked_.table;
+  header.group = pages.group;
+  header.layer = pages.layer;
+  header.first_head = part.first_head;
+  header.heads = part.heads;
   header.first_page = first;
   header.pages = static_cast<std::int32_t>(slots.size());
   header.checked = is_checked(checksums_, writes_);
-  SHOAL_TRY(link_.begin_frame(wire::MessageType::kWrite,
-                              static_cast<std::uint32_t>(wire::WriteHeader::kBytes + data + 8)));
-  SHOAL_TRY(link_.put(wire::encode(header)));
+  SHOAL_TRY(link_->begin_frame(wire::MessageType::kWrite,
+                               static_cast<std::uint32_t>(wire::WriteHeader::kBytes + data + 8)));
+  SHOAL_TRY(link_->put(wire::encode(header)));
   RunningSum sum;
-  SHOAL_TRY(for_each_block(pool, layer, 0, pool.layout.kv_heads, slots, [&](std::span<std::byte> block) {
-    if (header.checked) {
-      const auto hashed = room_.guard().with_pages([&]() -> Status {
-        sum.add(block);
-        return {};
-      });
-      if (!hashed.ok()) return hashed;
-    }
-    return link_.put_pages(block, room_.guard());
-  }));
+  SHOAL_TRY(for_each_block(pool, pages.layer - own.first_layer, part.first_head - own.first_head, part.heads,
+                           slots, [&](std::span<std::byte> block) {
+                             return link_->put_pages(block, room_->guard(),
+                                                     [&](std::span<const std::byte> piece) {
+                                                       if (header.checked) sum.add(piece);
+                                                     });
+                           }));
   const std::uint64_t trailer = header.checked ? sum.value() : 0;
-  SHOAL_TRY(link_.put(std::as_bytes(std::span(&trailer, 1))));
-  link_.end_frame();
+  SHOAL_TRY(link_->put(std::as_bytes(std::span(&trailer, 1))));
+  link_->end_frame();
   ++writes_;
   bytes_ += data;
+  seconds_ += seconds_between(began, now());
   return {};
 }
 

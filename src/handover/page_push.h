@@ -1,60 +1,63 @@
-// Writes one room's pages to its connection as they are computed, each once.
+// Writes what one rank of a decode worker has asked of one rank of a prefill worker, each page, layer and
+// head once, as they are computed.
 //
 // Thread-safety: belongs to the connection's thread.
-// Ownership: borrows link, room and pools.
+// Ownership: borrows link and room.
 
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <set>
 #include <span>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/expected.h"
-#include "engine/engine.h"
-#include "handover/departing_room.h"
+#include "handover/departing_pages.h"
 #include "handover/room_link.h"
 #include "handover/terms.h"
+#include "wire/handover_messages.h"
 
 namespace shoal::handover {
+
+// The pools of one rank, and what of the model they hold.
+struct RankPools {
+  std::vector<KvView> views;          // by group
+  std::vector<KvPart> parts;          // by group
+  std::vector<std::int32_t> windows;  // by group; 0: all positions are seen
+};
 
 class PagePush {
  public:
   // Data of one write: long enough to fill a link, short enough that checks and aborts come in between.
   static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-  PagePush(RoomLink& link, DepartingRoom& room, const engine::KvPools& pools, const wire::Room& asked,
-           Checksums checksums);
+  // Fails with kCorrupt where what is asked for is not on this rank, or not of such a prompt.
+  static Expected<PagePush> make(RoomLink& link, RankRoom& room, const RankPools& pools, wire::Fetch asked,
+                                 std::int32_t prompt_tokens, Checksums checksums);
 
-  // Takes over what of these pages was asked for.
-  Status add(std::span<const kv::NewPage> pages);
-  // Writes all that has been taken over.
-  Status flush();
-  // Everything asked for has been written.
-  bool complete() const { return left_ == 0; }
+  // What of it was asked for.
+  Status write(const DepartingPages::Computed& computed);
   std::uint64_t writes() const { return writes_; }
   std::uint64_t bytes() const { return bytes_; }
-  std::uint64_t table() const { return table_; }
-  double seconds() const { return seconds_; }
+  double seconds() const { return seconds_; }        // spent writing
+  TimePoint last_computed() const { return last_; }  // of what has been written
 
  private:
-  Status write_run(std::int32_t group, std::int32_t first, std::span<const std::int32_t> slots);
-  Status write(std::int32_t group, std::int32_t layer, std::int32_t first,
-               std::span<const std::int32_t> slots);
+  PagePush(RoomLink& link, RankRoom& room, const RankPools& pools, wire::Fetch asked, Checksums checksums)
+      : link_(&link), room_(&room), pools_(&pools), asked_(std::move(asked)), checksums_(checksums) {}
+  Status write_run(const engine::ComputedPages& pages, const KvPart& part, std::int32_t first,
+                   std::span<const std::int32_t> slots);
 
-  RoomLink& link_;
-  DepartingRoom& room_;
-  const engine::KvPools& pools_;
-  const Checksums checksums_;
-  const std::uint64_t table_;
-  std::vector<std::set<std::int32_t>> asked_;                // by group: logical pages not yet here
-  std::vector<std::map<std::int32_t, std::int32_t>> ready_;  // by group: logical page to slot, to be written
-  std::size_t left_ = 0;
+  RoomLink* link_;
+  RankRoom* room_;
+  const RankPools* pools_;
+  wire::Fetch asked_;
+  Checksums checksums_;
+  std::vector<std::vector<std::int32_t>> pages_;  // by group: logical pages asked for, ascending
   std::uint64_t writes_ = 0;
   std::uint64_t bytes_ = 0;
-  double seconds_ = 0;  // spent writing
+  double seconds_ = 0;
+  TimePoint last_{};
 };
 
 }  // namespace shoal::handover

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "comm/control_link.h"
 #include "core/log.h"
-#include "handover/page_landing.h"
+#include "handover/landing_plan.h"
 #include "wire/api_error.h"
 #include "wire/json.h"
 
@@ -17,12 +20,22 @@ namespace {
 
 using wire::MessageType;
 
-constexpr std::chrono::seconds kConnectTime{5};
-constexpr std::size_t kMostSentence = 4096;
+// Of look-up, connection and proof, each: as long as a peer may be silent later.
+constexpr auto kConnectTime = RoomLink::kSilence;
+// The prefill worker waits 15 s for its leg.
+constexpr std::chrono::seconds kAcceptTime{20};
+// Once the prompt is computed.
+constexpr std::chrono::seconds kLandingTime{60};
+// What a rank has seen break, the prefill worker's head may have a reason for.
+constexpr std::chrono::milliseconds kReasonTime{100};
+// Until the other side has closed a connection that has done its work.
+constexpr std::chrono::seconds kGoodbyeTime{2};
+constexpr std::size_t kMostTop = 128;
+constexpr std::size_t kMostAccept = std::size_t{1} << 20;
 constexpr std::size_t kMostCommit = std::size_t{64} << 10;
 constexpr std::size_t kMostRoute = std::size_t{16} << 10;
 
-// Where the rank of the prefill worker that holds everything sends from.
+// Where the head of the prefill worker is called.
 Expected<comm::Endpoint> look_up(wire::HttpClient& http, const Bootstrap& prefill) {
   wire::HttpCall call;
   call.url.host = prefill.host;
@@ -63,15 +76,22 @@ class ArrivingRoom final : public Room, public engine::Arrival {
   void attach(RequestId request, std::int32_t choice) override { attach_to(request, choice); }
   void close(const Status& why) override { close_for(why); }
   void open(std::span<const TokenId> prompt, std::span<const kv::NewPage> lacking) override;
+  void heard(std::int32_t rank, const wire::RankWord& word) override;
 
  private:
   void run();
-  Expected<wire::Commit> fetch(RoomLink& link);
-  Expected<wire::Commit> read(RoomLink& link);
+  Expected<wire::Commit> fetch(RoomLink& link, const std::string& host);
+  Expected<wire::Commit> read(RoomLink& link, const std::string& host);
+  Status land(const wire::Accept& accept, const std::string& host);
+  Status accept(RoomLink& link, const RoomLink::Frame& frame, const std::string& host);
+  Expected<wire::Commit> commit_in(RoomLink& link, const RoomLink::Frame& frame) const;
+  bool all_landed() const;
 
   const std::shared_ptr<Receiver::Ground> ground_;
   const Bootstrap prefill_;
   wire::Room asked_;
+  std::vector<kv::NewPage> lacking_;
+  std::set<std::int32_t> awaited_;  // ranks whose pages are still to land; under mutex_
   TimePoint reserved_{};
 };
 
@@ -81,58 +101,122 @@ void ArrivingRoom::open(std::span<const TokenId> prompt, std::span<const kv::New
   asked_.room = id();
   asked_.prompt_tokens = static_cast<std::int32_t>(prompt.size());
   asked_.prompt_digest = prompt_digest(prompt);
+  lacking_.assign(lacking.begin(), lacking.end());
+  std::vector<wire::RoomPage> all;
   for (const kv::NewPage& page : lacking)
-    asked_.pages.push_back({page.group, page.logical, page.page.slot, page.page.generation});
-  std::ranges::sort(asked_.pages, {},
-                    [](const wire::RoomPage& page) { return std::pair(page.group, page.logical); });
+    all.push_back({page.page.pool, page.logical, page.page.slot, page.page.generation});
+  asked_.table = room_digest(id(), all);
   const bool runs = rooms_->run([self = std::static_pointer_cast<ArrivingRoom>(shared_from_this())] {
-    self->run();
-    self->rooms_->add_page_seconds(static_cast<double>(self->asked_.pages.size()) *
-                                   seconds_between(self->reserved_, now()));
+    try {
+      self->run();
+    } catch (const std::exception& error) {
+      self->fail({ErrorCode::kInternal, fmt::format("taking a prompt over failed: {}", error.what())});
+    }
   });
   if (!runs) fail({ErrorCode::kExhausted, "no thread could be started for the handover"});
 }
 
 void ArrivingRoom::run() {
+  std::string host;
   const auto connect = [&]() -> Expected<std::unique_ptr<RoomLink>> {
     SHOAL_ASSIGN(endpoint, look_up(ground_->http, prefill_));
+    host = endpoint.host;
     SHOAL_ASSIGN(socket, comm::connect_to(endpoint, now() + kConnectTime));
     return RoomLink::make(std::move(socket));
   };
   auto link = connect();
   if (!link.ok()) return fail(link.error());
-  if (!take_link(**link)) return;
-  auto commit = fetch(**link);
+  Linked linked(*this, **link);
+  if (!linked.taken()) return;
+  auto commit = fetch(**link, host);
   // From here on its end is nobody's loss.
-  drop_link();
+  linked.drop();
   if (!commit.ok()) {
     fail(commit.error());
     return (*link)->abort(commit.error().message());
   }
   if (!succeed()) return (*link)->abort("the request has ended on the decode worker");
+  rooms_->add_page_seconds(static_cast<double>(lacking_.size()) * seconds_between(reserved_, now()));
   const auto whose = attached();
   engine::FirstToken first;
   first.token = {commit->first_token, commit->logprob, std::move(commit->top)};
   first.cached_tokens = commit->cached_tokens;
   first.finished = commit->finished;
   if (whose) rooms_->engine().arrived(whose->first, whose->second, std::move(first));
-  if (!(*link)->send(MessageType::kLanded).ok()) return;
-  // Closed by the other side: what it has not read yet would be lost with a connection that ends here.
-  while ((*link)->await_frame().ok()) {
-  }
+  if ((*link)->send(MessageType::kLanded).ok()) (*link)->await_end(kGoodbyeTime);
 }
 
-Expected<wire::Commit> ArrivingRoom::fetch(RoomLink& link) {
-  SHOAL_TRY(comm::open_as_caller(link.socket(), *ground_->options.token, wire::LinkPurpose::kHandover,
+Expected<wire::Commit> ArrivingRoom::fetch(RoomLink& link, const std::string& host) {
+  SHOAL_TRY(comm::open_as_caller(link.socket(), *rooms_->ports().token(), wire::LinkPurpose::kHandover,
                                  now() + kConnectTime));
   SHOAL_TRY(link.send(MessageType::kRoom, wire::encode(asked_)));
-  return read(link);
+  rooms_->hasten(id(), kAcceptTime);
+  return read(link, host);
 }
 
-Expected<wire::Commit> ArrivingRoom::read(RoomLink& link) {
-  PageLanding landing(rooms_->engine().kv_pools(), id(), asked_.pages);
+// The ranks that have pages to come are told where to fetch them.
+Status ArrivingRoom::land(const wire::Accept& accept, const std::string& host) {
+  SHOAL_ASSIGN(words, landing_plan(rooms_->engine().kv_pools(), lacking_, accept, host));
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t rank = 0; rank < words.size(); ++rank) {
+      if (!words[rank].sources.empty()) awaited_.insert(static_cast<std::int32_t>(rank));
+    }
+  }
+  return on_ranks([&]() -> Status {
+    for (std::size_t rank = 0; rank < words.size(); ++rank) {
+      wire::RankWord& word = words[rank];
+      if (word.sources.empty()) continue;
+      word.room = id();
+      word.checksum = asked_.terms.checksum;
+      SHOAL_TRY(rooms_->ports().tell(static_cast<std::int32_t>(rank), word));
+    }
+    return {};
+  });
+}
+
+void ArrivingRoom::heard(std::int32_t rank, const wire::RankWord& word) {
+  if (word.kind != wire::RankWord::Kind::kLanded) return Room::heard(rank, word);
+  rooms_->move_to(id(), RoomState::kTransferring);
+  const std::lock_guard lock(mutex_);
+  awaited_.erase(rank);
+  wake_link();
+}
+
+bool ArrivingRoom::all_landed() const {
+  const std::lock_guard lock(mutex_);
+  return awaited_.empty();
+}
+
+Status ArrivingRoom::accept(RoomLink& link, const RoomLink::Frame& frame, const std::string& host) {
+  SHOAL_ASSIGN(body, link.receive_body(frame, kMostAccept));
+  SHOAL_ASSIGN(accept, wire::decode_accept(body));
+  rooms_->move_to(id(), RoomState::kWaiting);
+  return land(accept, host);
+}
+
+Expected<wire::Commit> ArrivingRoom::commit_in(RoomLink& link, const RoomLink::Frame& frame) const {
+  SHOAL_ASSIGN(body, link.receive_body(frame, kMostCommit));
+  SHOAL_ASSIGN(rest, unsealed(body));
+  SHOAL_ASSIGN(commit, wire::decode_commit(rest));
+  if (commit.table != asked_.table)
+    return Status(ErrorCode::kCorrupt, "the prefill worker commits other pages than were asked for");
+  const auto known = [&](TokenId id) { return id >= 0 && id < rooms_->engine().description().vocabulary; };
+  if (!known(commit.first_token) || commit.top.size() > kMostTop ||
+      !std::ranges::all_of(commit.top, [&](const TokenLogprob& each) { return known(each.id); }))
+    return Status(ErrorCode::kCorrupt, "the prefill worker's first token is not in the vocabulary");
+  if (commit.cached_tokens < 0 || commit.cached_tokens > asked_.prompt_tokens)
+    return Status(ErrorCode::kCorrupt, "the prefill worker has cached more than the prompt has");
+  return commit;
+}
+
+// Until the prompt is computed and everything has landed.
+Expected<wire::Commit> ArrivingRoom::read(RoomLink& link, const std::string& host) {
   bool accepted = false;
+  std::optional<wire::Commit> commit;
   for (;;) {
+    if (commit && (commit->finished || all_landed())) return *std::move(commit);
+    if (const auto why = broken()) return link.last_word({ErrorCode::kUnavailable, *why}, kReasonTime);
     SHOAL_ASSIGN(frame, link.await_frame());
     if (!frame) {
       if (ended()) return Status(ErrorCode::kCancelled, "the request has ended on the decode worker");
@@ -140,31 +224,27 @@ Expected<wire::Commit> ArrivingRoom::read(RoomLink& link) {
     }
     switch (frame->type) {
       case MessageType::kAccept:
-        if (accepted || frame->length != 0) break;
+        if (accepted) break;
         accepted = true;
-        rooms_->move_to(id(), RoomState::kWaiting);
+        SHOAL_TRY(accept(link, *frame, host));
         continue;
-      case MessageType::kRefuse:
+      case MessageType::kRefuse: {
+        SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
+        SHOAL_ASSIGN(refusal, wire::decode_refusal(body));
+        return Status(refusal.of_request ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable,
+                      refusal.sentence);
+      }
       case MessageType::kAbort: {
-        SHOAL_ASSIGN(body, link.receive_body(*frame, kMostSentence));
+        SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
         SHOAL_ASSIGN(why, wire::decode_sentence(body));
-        if (frame->type == MessageType::kRefuse) return Status(ErrorCode::kInvalidArgument, why);
         return Status(ErrorCode::kUnavailable, "the prefill worker ended the handover: " + why);
       }
-      case MessageType::kWrite:
-        if (!accepted) break;
-        rooms_->move_to(id(), RoomState::kTransferring);
-        SHOAL_TRY(landing.take(link, *frame, guard()));
-        rooms_->touch(id());
-        continue;
       case MessageType::kCommit: {
-        if (!accepted) break;
-        SHOAL_ASSIGN(body, link.receive_body(*frame, kMostCommit));
-        SHOAL_ASSIGN(commit, wire::decode_commit(body));
-        SHOAL_TRY(landing.check(commit));
-        if (commit.first_token < 0 || commit.first_token >= rooms_->engine().description().vocabulary)
-          return Status(ErrorCode::kCorrupt, "the prefill worker's first token is not in the vocabulary");
-        return commit;
+        if (!accepted || commit) break;
+        SHOAL_ASSIGN(said, commit_in(link, *frame));
+        commit = std::move(said);
+        rooms_->hasten(id(), kLandingTime);
+        continue;
       }
       default:
         break;
@@ -175,18 +255,28 @@ Expected<wire::Commit> ArrivingRoom::read(RoomLink& link) {
 
 }  // namespace
 
-Receiver::Receiver(engine::Engine& engine, Options options)
-    : ground_(std::make_shared<Ground>(std::move(options))), rooms_(std::make_shared<Rooms>(engine)) {
+Receiver::Receiver(engine::Engine& engine, std::shared_ptr<RankPorts> ports, Options options)
+    : ground_(std::make_shared<Ground>(std::move(options))),
+      ports_(std::move(ports)),
+      rooms_(std::make_shared<Rooms>(engine, ports_)) {
   ground_->terms = terms_of(engine, ground_->options.build, ground_->options.checksums);
+  ports_->serve(engine, rooms_);
   rooms_->start();
 }
 
-Receiver::~Receiver() { rooms_->stop(); }
+Receiver::~Receiver() {
+  rooms_->stop();
+  ports_->stop();
+}
 
 Expected<std::shared_ptr<engine::Arrival>> Receiver::arrive(RoomId id, Bootstrap prefill) {
   auto room = std::make_shared<ArrivingRoom>(rooms_, ground_, id, std::move(prefill));
   SHOAL_TRY(room->enter());
-  return std::shared_ptr<engine::Arrival>(std::move(room));
+  // Whoever drops it before the engine has ended it did not take the request.
+  engine::Arrival* leg = room.get();
+  return std::shared_ptr<engine::Arrival>(leg, [room = std::move(room)](engine::Arrival* dropped) {
+    dropped->close({ErrorCode::kCancelled, "the decode worker did not take the request"});
+  });
 }
 
 }  // namespace shoal::handover

@@ -1,7 +1,8 @@
-// The decode side of a worker: gets the KV of prompts that a prefill worker computes.
+// The decode side of a worker, at its head: gets the KV of prompts that a prefill worker computes, each of
+// its ranks what it needs of it (rank_port.h).
 //
 // Thread-safety: every function may be called from any thread.
-// Ownership: owns the HTTP client that looks up where prefill workers send from; rooms are shared with the
+// Ownership: owns the HTTP client that looks up where prefill workers are called; rooms are shared with the
 //   engine. Must be destroyed before the engine, whose arrivals outlive it.
 // Invariants: docs/wire.md, section 8. A byte is placed only in a page that is reserved for its room.
 
@@ -13,9 +14,9 @@
 
 #include "core/expected.h"
 #include "engine/handover_leg.h"
+#include "handover/rank_ports.h"
 #include "handover/rooms.h"
 #include "handover/terms.h"
-#include "wire/cluster_token.h"
 #include "wire/http_client.h"
 
 namespace shoal::handover {
@@ -30,7 +31,6 @@ class Receiver {
  public:
   struct Options {
     std::string build;
-    std::shared_ptr<const wire::ClusterToken> token;
     Checksums checksums = Checksums::kSampled;
   };
   // What the threads of rooms work with.
@@ -41,7 +41,8 @@ class Receiver {
     wire::HttpClient http;
   };
 
-  Receiver(engine::Engine& engine, Options options);
+  // ports: has equipped the engine.
+  Receiver(engine::Engine& engine, std::shared_ptr<RankPorts> ports, Options options);
   ~Receiver();
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
@@ -54,6 +55,7 @@ class Receiver {
 
  private:
   const std::shared_ptr<Ground> ground_;
+  const std::shared_ptr<RankPorts> ports_;
   const std::shared_ptr<Rooms> rooms_;
 };
 

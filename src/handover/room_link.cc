@@ -16,7 +16,7 @@ namespace shoal::handover {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 8;
-// Waits are counted in slices: one in which this process was stopped still counts as one.
+// Waits are in slices: one in which this process was stopped counts as one.
 constexpr std::chrono::milliseconds kSlice{50};
 
 std::vector<std::byte> header_of(wire::MessageType type, std::size_t length) {
@@ -44,9 +44,14 @@ void RoomLink::wake() {
   [[maybe_unused]] const ssize_t n = ::write(wake_fd_, &one, sizeof one);
 }
 
+void RoomLink::say_why(std::string_view why) {
+  [[maybe_unused]] const Status sent =
+      send(wire::MessageType::kAbort, wire::encode_sentence(why.substr(0, kMostSentence / 4)));
+}
+
 void RoomLink::abort(std::string_view why) {
   if (std::unique_lock lock(sending_, std::try_to_lock); lock.owns_lock() && !in_frame_.load()) {
-    const std::vector<std::byte> body = wire::encode_sentence(why.substr(0, 1000));
+    const std::vector<std::byte> body = wire::encode_sentence(why.substr(0, kMostSentence / 4));
     std::vector<std::byte> frame = header_of(wire::MessageType::kAbort, body.size());
     frame.insert(frame.end(), body.begin(), body.end());
     [[maybe_unused]] const auto sent = socket_.send_some(frame);
@@ -66,23 +71,24 @@ void RoomLink::beat() {
 }
 
 Expected<bool> RoomLink::await(bool readable, bool wakes) {
+  std::chrono::nanoseconds& waited = readable ? silent_ : stuck_;
   for (;;) {
     beat();
+    const TimePoint began = now();
     std::array<pollfd, 2> waits = {pollfd{socket_.fd(), static_cast<short>(readable ? POLLIN : POLLOUT), 0},
                                    pollfd{wake_fd_, POLLIN, 0}};
     const int ready = ::poll(waits.data(), wakes ? 2 : 1, static_cast<int>(kSlice.count()));
-    if (ready > 0) {
-      if (wakes && (waits[1].revents & POLLIN) != 0) {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t n = ::read(wake_fd_, &count, sizeof count);
-        return true;
-      }
-      return false;
-    }
-    silent_ += kSlice;
-    if (silent_ >= kSilence)
+    if (ready > 0 && waits[0].revents != 0 && !(wakes && waits[1].revents != 0)) return false;
+    // Also where it is woken: who is woken often would else never notice.
+    waited += std::min<std::chrono::nanoseconds>(now() - began, kSlice);
+    if (waits[0].revents == 0 && waited >= kSilence)
       return Status(ErrorCode::kUnavailable,
                     readable ? "the other worker is silent" : "the other worker takes nothing more");
+    if (ready > 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t n = ::read(wake_fd_, &count, sizeof count);
+      return true;
+    }
   }
 }
 
@@ -175,15 +181,32 @@ Status RoomLink::put(std::span<const std::byte> bytes) {
   return {};
 }
 
-Status RoomLink::put_pages(std::span<const std::byte> bytes, PageGuard& guard) {
-  while (!bytes.empty()) {
-    const auto moved = guard.with_pages([&]() -> Expected<std::size_t> {
-      const std::lock_guard lock(sending_);
-      return socket_.send_some(bytes.first(std::min(bytes.size(), kPiece)));
-    });
-    SHOAL_TRY(advance(moved, bytes, false));
+Status RoomLink::last_word(Status otherwise, std::chrono::milliseconds longest) {
+  const TimePoint end = now() + longest;
+  do {
+    pollfd wait{socket_.fd(), POLLIN, 0};
+    if (::poll(&wait, 1, static_cast<int>(std::min(longest, kSlice).count())) <= 0) continue;
+    std::array<std::byte, kHeaderBytes> header{};
+    if (!receive(header).ok()) break;
+    wire::ByteReader in(header);
+    Frame frame;
+    frame.length = in.get<std::uint32_t>();
+    frame.type = static_cast<wire::MessageType>(in.get<std::uint16_t>());
+    if (frame.type == wire::MessageType::kBeat && frame.length == 0) continue;
+    if (frame.type != wire::MessageType::kAbort) break;
+    const auto body = receive_body(frame, kMostSentence);
+    if (!body.ok()) break;
+    if (const auto why = wire::decode_sentence(*body); why.ok()) return {ErrorCode::kUnavailable, *why};
+    break;
+  } while (now() < end);
+  return otherwise;
+}
+
+void RoomLink::await_end(std::chrono::milliseconds longest) {
+  const TimePoint end = now() + longest;
+  // A wake ends one wait.
+  while (now() < end && await_word(std::chrono::duration_cast<std::chrono::milliseconds>(end - now())).ok()) {
   }
-  return {};
 }
 
 }  // namespace shoal::handover

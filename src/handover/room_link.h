@@ -7,8 +7,9 @@
 // Thread-safety: belongs to the thread of the room, but wake() and abort() may be called from any.
 // Ownership: owns the socket.
 // Invariants:
-//   1. A beat goes out every kBeat while nothing else does; a peer without a byte for kSilence, or that takes
-//      none for as long, is gone (kUnavailable). Time in which this process was stopped does not count.
+//   1. A beat goes out every kBeat while nothing else does; a peer from which no byte comes for kSilence of
+//      waiting, or that takes none for as long, is gone (kUnavailable): what its kernel takes proves nothing.
+//      Time in which this process was stopped does not count.
 //   2. Bytes of pages are touched only under their PageGuard and only while it is open: once close() has
 //      returned none is touched any more.
 
@@ -31,35 +32,17 @@
 #include "comm/socket.h"
 #include "core/clock.h"
 #include "core/expected.h"
+#include "handover/page_guard.h"
 #include "wire/rank_messages.h"
 
 namespace shoal::handover {
-
-// Between who moves bytes of pages and who gives the pages away.
-class PageGuard {
- public:
-  // Waits for the piece that is being moved: 256 KiB at most, some 50 us.
-  void close() {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-  }
-  // move(): on the bytes of pages; kCancelled once closed.
-  template <typename F>
-  auto with_pages(F&& move) -> decltype(move()) {
-    const std::lock_guard lock(mutex_);
-    if (closed_) return Status(ErrorCode::kCancelled, "the room is closed");
-    return move();
-  }
-
- private:
-  std::mutex mutex_;
-  bool closed_ = false;
-};
 
 class RoomLink {
  public:
   static constexpr std::chrono::milliseconds kBeat{250};
   static constexpr std::chrono::milliseconds kSilence{1500};
+  // Of an abort or a refusal; what is longer is cut.
+  static constexpr std::size_t kMostSentence = 4096;
 
   static Expected<std::unique_ptr<RoomLink>> make(comm::Socket socket);
   ~RoomLink();
@@ -74,6 +57,11 @@ class RoomLink {
   Expected<std::optional<Frame>> await_frame();
   // Until something is there to be read, wake() is called, or this long; fails where the connection ended.
   Status await_word(std::chrono::milliseconds longest);
+  // What the peer has said of its end, where it has come or comes within this time; else `otherwise`.
+  Status last_word(Status otherwise, std::chrono::milliseconds longest);
+  // Until the peer closes, at most this long: what it has not read yet would be lost with a connection that
+  // ends here.
+  void await_end(std::chrono::milliseconds longest);
   // A body as a whole; kCorrupt where it is longer than `most`.
   Expected<std::vector<std::byte>> receive_body(const Frame& frame, std::size_t most);
   Status receive(std::span<std::byte> to);
@@ -92,14 +80,33 @@ class RoomLink {
   }
 
   Status send(wire::MessageType type, std::span<const std::byte> body = {});
+  // An abort that tells the peer why, where it still listens.
+  void say_why(std::string_view why);
   // A frame whose body comes in parts: these functions, and put() and put_pages() for exactly `length` bytes.
   Status begin_frame(wire::MessageType type, std::uint32_t length);
   Status put(std::span<const std::byte> bytes);
-  Status put_pages(std::span<const std::byte> bytes, PageGuard& guard);
+  // seen(piece) for each piece before it goes.
+  template <typename F>
+  Status put_pages(std::span<const std::byte> bytes, PageGuard& guard, F&& seen) {
+    std::size_t known = 0;  // of the next bytes, those that were seen
+    while (!bytes.empty()) {
+      const auto moved = guard.with_pages([&]() -> Expected<std::size_t> {
+        const auto piece = bytes.first(std::min(bytes.size(), kPiece));
+        seen(piece.subspan(std::min(known, piece.size())));
+        known = std::max(known, piece.size());
+        const std::lock_guard lock(sending_);
+        return socket_.send_some(piece);
+      });
+      if (moved.ok()) known -= *moved;
+      SHOAL_TRY(advance(moved, bytes, false));
+    }
+    return {};
+  }
   void end_frame() { in_frame_.store(false); }
 
   // For the opening, before anything else.
   comm::Socket& socket() { return socket_; }
+  std::string peer() const { return socket_.peer(); }
   // Whether the peer is on this host.
   comm::Scope scope() const;
 
@@ -121,7 +128,7 @@ class RoomLink {
     if (!moved.ok()) return moved.error();
     bytes = bytes.subspan(*moved);
     if (*moved > 0) {
-      silent_ = {};
+      (readable ? silent_ : stuck_) = {};
     } else {
       SHOAL_TRY(await_bytes(readable));
     }
@@ -132,7 +139,9 @@ class RoomLink {
   int wake_fd_;
   std::mutex sending_;
   std::atomic<bool> in_frame_{false};  // half of a frame may be out
-  std::chrono::milliseconds silent_{0};
+  // Waited for since the last byte that came, and since the last that was taken.
+  std::chrono::nanoseconds silent_{0};
+  std::chrono::nanoseconds stuck_{0};
   TimePoint last_beat_{};
 };
 

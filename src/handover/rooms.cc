@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <exception>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -46,14 +44,7 @@ void Rooms::stop() {
   changed_.notify_all();
   for (const auto& room : open) room->fail({ErrorCode::kUnavailable, "the worker is shutting down"});
   if (clock_.joinable()) clock_.join();
-  std::unique_lock lock(mutex_);
-  while (!workers_.empty()) {
-    std::thread thread = std::move(workers_.front().thread);
-    workers_.pop_front();
-    lock.unlock();
-    thread.join();
-    lock.lock();
-  }
+  threads_.stop();
 }
 
 // Ends rooms that are past their deadline.
@@ -108,7 +99,7 @@ void Rooms::touch(RoomId id) {
 
 void Rooms::hasten(RoomId id, std::chrono::seconds most) {
   const std::lock_guard lock(mutex_);
-  if (table_.state(id) == RoomState::kBootstrapping) table_.hasten(id, now() + most);
+  table_.hasten(id, now() + most);
 }
 
 bool Rooms::over(RoomId id) {
@@ -145,40 +136,8 @@ RoomStats Rooms::stats() const {
   return stats;
 }
 
-bool Rooms::run(std::function<void()> work) {
-  std::unique_lock lock(mutex_);
-  if (stopping_) return false;
-  reap(lock);
-  if (stopping_) return false;
-  Worker& worker = workers_.emplace_back();
-  try {
-    worker.thread = std::thread([this, &worker, work = std::move(work)] {
-      try {
-        work();
-      } catch (const std::exception& error) {
-        log(LogLevel::kError, "room.failed", "what=\"{}\"", error.what());
-      }
-      const std::lock_guard done(mutex_);
-      worker.done = true;
-    });
-  } catch (const std::system_error& error) {
-    workers_.pop_back();
-    log(LogLevel::kWarn, "room.no_thread", "error=\"{}\"", error.what());
-    return false;
-  }
-  return true;
-}
-
-// Threads that have ended, or are about to: joining them waits for nothing.
-void Rooms::reap(std::unique_lock<std::mutex>& lock) {
-  std::list<Worker> done;
-  for (auto it = workers_.begin(); it != workers_.end();) {
-    const auto at = it++;
-    if (at->done) done.splice(done.end(), workers_, at);
-  }
-  lock.unlock();
-  for (Worker& worker : done) worker.thread.join();
-  lock.lock();
+void Rooms::heard(std::int32_t rank, const wire::RankWord& word) {
+  if (const auto room = find(word.room)) room->heard(rank, word);
 }
 
 bool Rooms::stopping() const {
@@ -187,7 +146,8 @@ bool Rooms::stopping() const {
 }
 
 Room::~Room() {
-  if (entered_) rooms_->move_to(id_, RoomState::kFailed);
+  // One that has ended may have another with its number by now.
+  if (entered_ && !ended_) rooms_->move_to(id_, RoomState::kFailed);
 }
 
 Status Room::enter() {
@@ -219,8 +179,20 @@ bool Room::ended() const {
   return ended_;
 }
 
+// Twice at once: the second waits until the first has told the ranks.
+void Room::close_on_ranks(RoomState state, std::string_view why) {
+  const std::lock_guard lock(ranks_mutex_);
+  if (std::exchange(closed_, true) || !opened_) return;
+  wire::RankWord word;
+  word.kind = state == RoomState::kSuccess ? wire::RankWord::Kind::kFree : wire::RankWord::Kind::kClose;
+  word.room = id_;
+  word.text = why.substr(0, 1000);
+  // A rank that does not hear it is lost, and with it whatever it could touch.
+  [[maybe_unused]] const Status told = rooms_->ports().tell_all(word);
+}
+
 bool Room::end(RoomState state, std::string_view to_peer) {
-  guard_.close();
+  close_on_ranks(state, to_peer);
   {
     const std::lock_guard lock(mutex_);
     if (ended_) return false;
@@ -251,6 +223,22 @@ void Room::attach_to(RequestId request, std::int32_t choice) {
 }
 
 void Room::close_for(const Status& why) { end(RoomState::kFailed, why.message()); }
+
+void Room::heard(std::int32_t /*rank*/, const wire::RankWord& word) {
+  if (word.kind == wire::RankWord::Kind::kMoving) {
+    rooms_->move_to(id_, RoomState::kTransferring);
+    rooms_->touch(id_);
+  } else if (word.kind == wire::RankWord::Kind::kBroken) {
+    const std::lock_guard lock(mutex_);
+    if (!broken_) broken_ = word.text;
+    wake_link();
+  }
+}
+
+std::optional<std::string> Room::broken() const {
+  const std::lock_guard lock(mutex_);
+  return broken_;
+}
 
 void Room::wake_link() {
   if (link_ != nullptr) link_->wake();

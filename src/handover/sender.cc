@@ -4,47 +4,31 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
-#include "comm/control_link.h"
 #include "core/log.h"
 #include "handover/departing_room.h"
-#include "handover/page_push.h"
-#include "kv/page_table.h"
 
 namespace shoal::handover {
 namespace {
 
 using wire::MessageType;
+using wire::RankWord;
 
-constexpr std::chrono::seconds kOpeningTime{5};
-constexpr std::size_t kMostOpenings = 64;
 // Both legs are sent at once; one may have to wait to be read.
 constexpr std::chrono::seconds kLegTime{15};
-// 16 bytes a page: half a million pages.
-constexpr std::size_t kMostRoomBytes = std::size_t{8} << 20;
-constexpr std::size_t kMostSentence = 4096;
+// Ranks say where they listen before the first request is served, and in a new epoch at its beginning.
+constexpr std::chrono::seconds kRanksTime{1};
+constexpr std::size_t kMostRoomBytes = std::size_t{64} << 10;
+// For an answer to what is committed.
+constexpr std::chrono::seconds kLandingTime{60};
+// What a rank has seen break, the decode worker's head may have a reason for.
+constexpr std::chrono::milliseconds kReasonTime{100};
 
-Status check_pages(const wire::Room& asked, const engine::KvPools& pools) {
-  const std::int32_t most = kv::pages_for(asked.prompt_tokens);
-  std::pair<std::int32_t, std::int32_t> last{-1, -1};
-  for (const wire::RoomPage& page : asked.pages) {
-    const std::pair at{page.group, page.logical};
-    if (at <= last || page.group < 0 || page.group >= std::ssize(pools.views) || page.logical < 0 ||
-        page.logical >= most)
-      return {ErrorCode::kCorrupt,
-              fmt::format("a room asks for page {} of KV group {}: there is no such thing", page.logical,
-                          page.group)};
-    last = at;
-  }
-  return {};
-}
-
-wire::Commit commit_of(const PagePush& push, const engine::FirstToken& first) {
+wire::Commit commit_of(std::uint64_t table, const engine::FirstToken& first) {
   wire::Commit commit;
-  commit.table = push.table();
-  commit.writes = push.writes();
-  commit.bytes = push.bytes();
+  commit.table = table;
   commit.cached_tokens = first.cached_tokens;
   commit.finished = first.finished;
   commit.first_token = first.token.id;
@@ -61,37 +45,46 @@ Expected<Said> hear(RoomLink& link) {
   if (frame->type == MessageType::kLanded && frame->length == 0) return Said::kLanded;
   if (frame->type != MessageType::kAbort)
     return Status(ErrorCode::kCorrupt, "the decode worker says what is not due");
-  SHOAL_ASSIGN(body, link.receive_body(*frame, kMostSentence));
+  SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
   SHOAL_ASSIGN(why, wire::decode_sentence(body));
   return Status(ErrorCode::kUnavailable, "the decode worker ended the handover: " + why);
 }
 
 }  // namespace
 
-Expected<std::unique_ptr<Sender>> Sender::start(engine::Engine& engine, Options options) {
-  SHOAL_ASSIGN(listener, comm::Listener::open(options.host, options.port));
-  std::unique_ptr<Sender> sender(new Sender(engine, std::move(options), std::move(listener)));
+Expected<std::unique_ptr<Sender>> Sender::start(engine::Engine& engine, std::shared_ptr<RankPorts> ports,
+                                                Options options) {
+  std::unique_ptr<Sender> sender(new Sender(engine, std::move(ports), std::move(options)));
+  SHOAL_ASSIGN(port, CallPort::start(sender->options_.listen, sender->ports_->token(),
+                                     [raw = sender.get()](RoomLink& link, const RoomLink::Frame& frame) {
+                                       // Its own rank is called where the worker is.
+                                       return frame.type == MessageType::kFetch
+                                                  ? raw->ports_->own().serve(link, frame)
+                                                  : raw->answer(link, frame);
+                                     }));
+  sender->port_ = std::move(port);
+  sender->ports_->serve(engine, sender->rooms_);
+  sender->ports_->set_own_endpoint(fmt::format(":{}", sender->port()));
   sender->rooms_->start();
-  sender->acceptor_ = std::thread([raw = sender.get()] { raw->accept(); });
   return sender;
 }
 
-Sender::Sender(engine::Engine& engine, Options options, comm::Listener listener)
+Sender::Sender(engine::Engine& engine, std::shared_ptr<RankPorts> ports, Options options)
     : engine_(engine),
+      ports_(std::move(ports)),
       options_(std::move(options)),
       terms_(terms_of(engine, options_.build, options_.checksums)),
-      listener_(std::move(listener)),
-      rooms_(std::make_shared<Rooms>(engine)) {}
+      rooms_(std::make_shared<Rooms>(engine, ports_)) {}
 
 Sender::~Sender() {
-  listener_.shut_down();
-  if (acceptor_.joinable()) acceptor_.join();
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (RoomLink* link : links_) link->abort("the prefill worker is shutting down");
+    for (const auto& [room, link] : waiting_) link->wake();
   }
   rooms_->stop();
+  port_.reset();
+  ports_->stop();
 }
 
 Expected<std::shared_ptr<engine::Departure>> Sender::depart(RoomId id, std::span<const TokenId> prompt) {
@@ -101,85 +94,47 @@ Expected<std::shared_ptr<engine::Departure>> Sender::depart(RoomId id, std::span
   const std::lock_guard lock(mutex_);
   const auto [begin, end] = waiting_.equal_range(id);
   for (auto at = begin; at != end; ++at) at->second->wake();
-  return std::shared_ptr<engine::Departure>(std::move(room));
+  // Whoever drops it before the engine has ended it did not take the request.
+  engine::Departure* leg = room.get();
+  return std::shared_ptr<engine::Departure>(leg, [room = std::move(room)](engine::Departure* dropped) {
+    dropped->close({ErrorCode::kCancelled, "the prefill worker did not take the request"});
+  });
 }
 
-void Sender::accept() {
-  for (;;) {
-    auto socket = listener_.accept(now() + std::chrono::hours(1));
-    if (!socket.ok()) {
-      if (socket.error().code() == ErrorCode::kDeadline) continue;
-      return;
-    }
-    auto made = RoomLink::make(*std::move(socket));
-    if (!made.ok()) continue;
-    const std::shared_ptr<RoomLink> link = *std::move(made);
-    {
-      const std::lock_guard lock(mutex_);
-      // Closed at once.
-      if (openings_ >= kMostOpenings || links_.size() >= kMostCallers) continue;
-      ++openings_;
-      links_.insert(link.get());
-    }
-    const auto gone = [this, link](bool opened) {
-      const std::lock_guard lock(mutex_);
-      if (!opened) --openings_;
-      links_.erase(link.get());
-    };
-    if (!rooms_->run([this, link, gone] {
-          bool opened = false;
-          try {
-            answer(*link, opened);
-          } catch (const std::exception& error) {
-            log(LogLevel::kError, "handover.failed", "what=\"{}\"", error.what());
-          }
-          gone(opened);
-        }))
-      gone(false);
-  }
-}
-
-void Sender::answer(RoomLink& link, bool& opened) {
-  auto asked = open(link);
-  {
-    const std::lock_guard lock(mutex_);
-    --openings_;
-    opened = true;
-  }
-  if (!asked.ok()) {
-    log(LogLevel::kWarn, "handover.stranger", "reason=\"{}\"", asked.error().message());
-    return;
-  }
+Status Sender::answer(RoomLink& link, const RoomLink::Frame& frame) {
+  if (frame.type != MessageType::kRoom)
+    return {ErrorCode::kCorrupt, "the caller does not say which room it wants"};
+  SHOAL_ASSIGN(body, link.receive_body(frame, kMostRoomBytes));
+  SHOAL_ASSIGN(asked, wire::decode_room(body));
   // Another attempt may find it: not a misfit.
-  const auto turn_away = [&](const Status& why) {
-    log(LogLevel::kWarn, "handover.refused", "room={} reason=\"{}\"", asked->room, why.message());
-    // Best effort: whoever does not hear it sees the connection end.
-    [[maybe_unused]] const Status sent = link.send(MessageType::kAbort, wire::encode_sentence(why.message()));
+  const auto turn_away = [&](const Status& why) -> Status {
+    log(LogLevel::kWarn, "handover.refused", "room={} reason=\"{}\"", asked.room, why.message());
+    link.say_why(why.message());
+    return {};
   };
-  const auto room = await_departure(link, asked->room);
+  const auto room = await_departure(link, asked.room);
   if (room == nullptr)
     return turn_away(
         {ErrorCode::kNotFound,
-         rooms_->over(asked->room)
-             ? fmt::format("room {} is over on the prefill worker", asked->room)
-             : fmt::format("no request with room {} has come to the prefill worker", asked->room)});
-  if (!room->take_link(link))
-    return turn_away({ErrorCode::kInvalidArgument,
-                      fmt::format("room {} is over or taken on the prefill worker", asked->room)});
-  const Status status = push(link, *room, *asked);
-  room->drop_link();
-  if (!status.ok()) room->fail(status);
-}
-
-// Proof, then what is asked for.
-Expected<wire::Room> Sender::open(RoomLink& link) {
-  SHOAL_TRY(comm::open_as_callee(link.socket(), *options_.token, wire::LinkPurpose::kHandover,
-                                 now() + kOpeningTime));
-  SHOAL_ASSIGN(frame, link.await_frame());
-  if (!frame || frame->type != MessageType::kRoom)
-    return Status(ErrorCode::kCorrupt, "the caller does not say which room it wants");
-  SHOAL_ASSIGN(body, link.receive_body(*frame, kMostRoomBytes));
-  return wire::decode_room(body);
+         rooms_->over(asked.room)
+             ? fmt::format("room {} is over on the prefill worker", asked.room)
+             : fmt::format("no request with room {} has come to the prefill worker", asked.room)});
+  Status status;
+  {
+    const Room::Linked linked(*room, link);
+    if (!linked.taken())
+      return turn_away({ErrorCode::kInvalidArgument,
+                        fmt::format("room {} is over or taken on the prefill worker", asked.room)});
+    try {
+      status = push(link, *room, asked);
+    } catch (const std::exception& error) {
+      status = Status(ErrorCode::kInternal, fmt::format("handing a prompt over failed: {}", error.what()));
+    }
+  }
+  if (status.ok()) return {};
+  link.say_why(status.message());
+  room->fail(status);
+  return {};
 }
 
 std::shared_ptr<DepartingRoom> Sender::await_departure(RoomLink& link, RoomId id) {
@@ -201,10 +156,32 @@ std::shared_ptr<DepartingRoom> Sender::await_departure(RoomLink& link, RoomId id
   return std::static_pointer_cast<DepartingRoom>(room);
 }
 
+// Its ranks hear of the room before the decode worker hears of them, and before the engine does.
+Status Sender::accept(RoomLink& link, DepartingRoom& room, const wire::Room& asked) {
+  SHOAL_ASSIGN(endpoints, ports_->endpoints(now() + kRanksTime));
+  const engine::KvPools& pools = engine_.kv_pools();
+  wire::Accept accept;
+  for (std::size_t rank = 0; rank < endpoints.size(); ++rank)
+    accept.ranks.push_back(
+        {endpoints[rank], pools.layout.coordinate(static_cast<std::int32_t>(rank)).cp, pools.parts[rank]});
+  RankWord expect;
+  expect.kind = RankWord::Kind::kExpect;
+  expect.room = room.id();
+  expect.prompt_tokens = room.prompt_tokens();
+  expect.checksum =
+      static_cast<std::uint8_t>(std::max(options_.checksums, static_cast<Checksums>(asked.terms.checksum)));
+  SHOAL_TRY(room.on_ranks([&] { return ports_->tell_all(expect); }));
+  SHOAL_TRY(link.send(MessageType::kAccept, wire::encode(accept)));
+  rooms_->move_to(room.id(), RoomState::kWaiting);
+  room.called();
+  return {};
+}
+
 Status Sender::push(RoomLink& link, DepartingRoom& room, const wire::Room& asked) {
-  const auto refuse = [&](Status why) {
-    [[maybe_unused]] const Status sent =
-        link.send(MessageType::kRefuse, wire::encode_sentence(why.message()));
+  const auto refuse = [&](const Status& why) {
+    const wire::Refusal refusal{why.message().substr(0, RoomLink::kMostSentence / 2),
+                                why.code() == ErrorCode::kInvalidArgument};
+    [[maybe_unused]] const Status sent = link.send(MessageType::kRefuse, wire::encode(refusal));
     return why;
   };
   if (const Status status = check_terms(terms_, asked.terms); !status.ok()) return refuse(status);
@@ -213,51 +190,25 @@ Status Sender::push(RoomLink& link, DepartingRoom& room, const wire::Room& asked
                    fmt::format("the prompts of room {} differ: the prefill worker read {} tokens, the decode "
                                "worker {}: both legs need the same request",
                                asked.room, room.prompt_tokens(), asked.prompt_tokens)});
-  if (const Status status = check_pages(asked, engine_.kv_pools()); !status.ok()) return refuse(status);
-  SHOAL_TRY(link.send(MessageType::kAccept));
-  rooms_->move_to(room.id(), RoomState::kWaiting);
-  room.called();
-
-  const auto checksums = std::max(options_.checksums, static_cast<Checksums>(asked.terms.checksum));
-  PagePush pages(link, room, engine_.kv_pools(), asked, checksums);
+  SHOAL_TRY(accept(link, room, asked));
+  bool finished = false;  // nothing needs to land
+  std::optional<TimePoint> committed;
   for (;;) {
-    DepartingRoom::Work work = room.take();
-    SHOAL_TRY(pages.add(work.pages));
-    const TimePoint computed = now();
-    const bool needed = !work.first || !work.first->finished;
-    if (needed && !work.pages.empty()) {
-      rooms_->move_to(room.id(), RoomState::kTransferring);
-      SHOAL_TRY(pages.flush());
-      rooms_->touch(room.id());
+    if (const auto first = room.take()) {
+      finished = first->finished;
+      committed = now();
+      SHOAL_TRY(link.send(MessageType::kCommit, sealed(wire::encode(commit_of(asked.table, *first)))));
+      rooms_->hasten(room.id(), kLandingTime);
     }
-    if (work.first) {
-      if (needed && !pages.complete())
-        return {ErrorCode::kInternal, "a page that the decode worker wants has been given back"};
-      SHOAL_TRY(link.send(MessageType::kCommit, wire::encode(commit_of(pages, *work.first))));
-      for (;;) {
-        SHOAL_ASSIGN(said, hear(link));
-        if (said == Said::kLanded) break;
-      }
-      const double seconds = seconds_between(computed, now());
-      comm::Charge charge;
-      charge.calls = pages.writes();
-      charge.payload = pages.bytes();
-      charge.wire[static_cast<std::size_t>(link.scope())] = pages.bytes();
-      charge.exposed = seconds;
-      charge.hidden = std::max(0.0, pages.seconds() - seconds);
-      {
-        const std::lock_guard lock(mutex_);
-        engine_.ledger().charge(comm::Purpose::kKv, charge);
-      }
-      log(LogLevel::kInfo, "room.handed_over",
-          "room={} pages={} bytes={} writes={} push_ms={:.2f} exposed_ms={:.2f}", room.id(),
-          asked.pages.size(), pages.bytes(), pages.writes(), 1e3 * pages.seconds(), 1e3 * seconds);
-      room.landed();
-      return {};
-    }
+    if (const auto broken = room.broken_rank(); broken && !finished)
+      return link.last_word({ErrorCode::kUnavailable, *broken}, kReasonTime);
     SHOAL_ASSIGN(said, hear(link));
-    if (said == Said::kLanded)
-      return {ErrorCode::kCorrupt, "the decode worker says that it has what was not sent"};
+    if (said != Said::kLanded) continue;
+    if (!committed) return {ErrorCode::kCorrupt, "the decode worker says that it has what was not sent"};
+    log(LogLevel::kInfo, "room.landed", "room={} after_commit_ms={:.2f}", room.id(),
+        1e3 * seconds_between(*committed, now()));
+    room.landed();
+    return {};
   }
 }
 

@@ -1,10 +1,10 @@
-// The prefill side of a worker: decode workers call here for the KV of prompts that are computed here.
+// The prefill side of a worker, at its head: decode workers call here for prompts that are computed here, and
+// are told which ranks send what (rank_port.h).
 //
 // Thread-safety: every function may be called from any thread.
-// Ownership: owns its port, the connections and their threads; rooms are shared with the engine. Must be
+// Ownership: owns its port and the threads of its connections; rooms are shared with the engine. Must be
 //   destroyed before the engine, whose departures outlive it.
-// Invariants: docs/wire.md, section 8. A caller gets nothing before it has proved to hold the cluster token;
-//   at most 64 callers are in their opening, at most kMostCallers are served.
+// Invariants: docs/wire.md, section 8.
 
 #pragma once
 
@@ -12,17 +12,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "comm/socket.h"
 #include "core/expected.h"
 #include "engine/handover_leg.h"
+#include "handover/call_port.h"
+#include "handover/rank_ports.h"
 #include "handover/rooms.h"
 #include "handover/terms.h"
-#include "wire/cluster_token.h"
 
 namespace shoal::handover {
 
@@ -30,21 +29,19 @@ class DepartingRoom;
 
 class Sender {
  public:
-  static constexpr std::size_t kMostCallers = 1024;
-
   struct Options {
-    std::string host = "127.0.0.1";  // where decode workers call
-    std::uint16_t port = 0;          // 0: a free one
+    comm::Endpoint listen{"127.0.0.1", 0};  // where decode workers call; port 0: a free one
     std::string build;
-    std::shared_ptr<const wire::ClusterToken> token;
     Checksums checksums = Checksums::kSampled;
   };
-  static Expected<std::unique_ptr<Sender>> start(engine::Engine& engine, Options options);
+  // ports: has equipped the engine.
+  static Expected<std::unique_ptr<Sender>> start(engine::Engine& engine, std::shared_ptr<RankPorts> ports,
+                                                 Options options);
   ~Sender();
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
 
-  std::uint16_t port() const { return listener_.port(); }
+  std::uint16_t port() const { return port_->port(); }
   // For a request with this prompt. Refuses a room that is in use or was, and ones without end.
   Expected<std::shared_ptr<engine::Departure>> depart(RoomId room, std::span<const TokenId> prompt);
   // Its request is not wanted any more: ends it where it is, and refuses it should it come.
@@ -52,25 +49,22 @@ class Sender {
   RoomStats stats() const { return rooms_->stats(); }
 
  private:
-  Sender(engine::Engine& engine, Options options, comm::Listener listener);
-  void accept();
-  // opened: that it is through with its opening, whatever came of it.
-  void answer(RoomLink& link, bool& opened);
-  Expected<wire::Room> open(RoomLink& link);
+  Sender(engine::Engine& engine, std::shared_ptr<RankPorts> ports, Options options);
+  // A caller that has proved who it is.
+  Status answer(RoomLink& link, const RoomLink::Frame& frame);
   std::shared_ptr<DepartingRoom> await_departure(RoomLink& link, RoomId room);
   Status push(RoomLink& link, DepartingRoom& room, const wire::Room& asked);
+  Status accept(RoomLink& link, DepartingRoom& room, const wire::Room& asked);
 
   engine::Engine& engine_;
+  const std::shared_ptr<RankPorts> ports_;
   const Options options_;
   const wire::HandoverTerms terms_;
-  comm::Listener listener_;
   const std::shared_ptr<Rooms> rooms_;
   std::mutex mutex_;
-  std::set<RoomLink*> links_;                 // all of them
-  std::size_t openings_ = 0;                  // of them, without a proof yet
   std::multimap<RoomId, RoomLink*> waiting_;  // for a departure that is not here yet
   bool stopping_ = false;
-  std::thread acceptor_;
+  std::unique_ptr<CallPort> port_;
 };
 
 }  // namespace shoal::handover

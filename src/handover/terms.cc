@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <cstring>
 #include <utility>
 
 namespace shoal::handover {
@@ -29,7 +30,7 @@ wire::HandoverTerms terms_of(const engine::Engine& engine, std::string build, Ch
 Status check_terms(const wire::HandoverTerms& prefill, const wire::HandoverTerms& decode) {
   const auto differs = [](const char* what, const auto& there, const auto& here, const char* remedy) {
     return Status(
-        ErrorCode::kInvalidArgument,
+        ErrorCode::kUnavailable,
         fmt::format("the prefill worker has {} {}, the decode worker {}: {}", what, there, here, remedy));
   };
   const auto mode = [](bool strict) { return strict ? "--deterministic" : "the default mode"; };
@@ -60,6 +61,23 @@ void RunningSum::add(std::span<const std::byte> bytes) {
   XXH3_64bits_update(state_, bytes.data(), bytes.size());
 }
 std::uint64_t RunningSum::value() const { return XXH3_64bits_digest(state_); }
+
+std::vector<std::byte> sealed(std::vector<std::byte> body) {
+  const std::uint64_t sum = XXH3_64bits(body.data(), body.size());
+  const auto bytes = std::as_bytes(std::span(&sum, 1));
+  body.insert(body.end(), bytes.begin(), bytes.end());
+  return body;
+}
+
+Expected<std::span<const std::byte>> unsealed(std::span<const std::byte> body) {
+  std::uint64_t sum = 0;
+  if (body.size() >= sizeof sum) {
+    const auto rest = body.first(body.size() - sizeof sum);
+    std::memcpy(&sum, body.data() + rest.size(), sizeof sum);
+    if (sum == XXH3_64bits(rest.data(), rest.size())) return rest;
+  }
+  return Status(ErrorCode::kCorrupt, "a message came with other bytes than it was sent with");
+}
 
 std::uint64_t prompt_digest(std::span<const TokenId> prompt) {
   return XXH3_64bits(prompt.data(), prompt.size_bytes());

@@ -2,7 +2,7 @@
 // messages together.
 //
 // Thread-safety: pure functions.
-// Errors: one sentence that names both sides' values.
+// Errors: one sentence that names both sides' values, kUnavailable: another pair may fit.
 
 #pragma once
 
@@ -36,6 +36,10 @@ Status check_terms(const wire::HandoverTerms& prefill, const wire::HandoverTerms
 // another room, or to pages given out before, is told apart.
 std::uint64_t room_digest(std::uint64_t room, const std::vector<wire::RoomPage>& pages);
 std::uint64_t prompt_digest(std::span<const TokenId> prompt);
+
+// A body with its XXH3 behind it, whatever the checksums of writes; kCorrupt where that is another.
+std::vector<std::byte> sealed(std::vector<std::byte> body);
+Expected<std::span<const std::byte>> unsealed(std::span<const std::byte> body);
 
 // XXH3 of bytes that come piece by piece.
 class RunningSum {

@@ -167,8 +167,9 @@ Status KvCache::grow(SequencePages& sequence, std::int64_t tokens, std::vector<N
   return {};
 }
 
-Status KvCache::reserve(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken) {
-  SHOAL_TRY(grow(sequence, tokens, taken));
+Status KvCache::reserve(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
+                        std::span<const std::int32_t> owners) {
+  SHOAL_TRY(grow(sequence, tokens, taken, owners));
   release_behind(sequence, tokens, [](std::int32_t, std::int32_t) {});
   std::erase_if(taken, [&](const NewPage& page) {
     return !sequence.tables[static_cast<std::size_t>(page.group)].has(page.logical);

@@ -77,7 +77,8 @@ class KvCache {
               std::span<const std::int32_t> owners = {});
   // grow() for positions that are computed elsewhere: window groups keep only pages that the position after
   // them sees. `taken` then names only pages that are held. All groups need as much room for a moment.
-  Status reserve(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken);
+  Status reserve(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
+                 std::span<const std::int32_t> owners = {});
   // The most positions that grow() could reach now.
   std::int64_t reach(const SequencePages& sequence) const;
 

@@ -65,6 +65,9 @@ struct SequenceOpen {
   // sampled last.
   std::vector<TokenId> prompt;
   std::vector<TokenId> output;
+  // Where its prompt's KV goes to another worker: the room, else -1, and how long the prompt is.
+  std::int64_t room = -1;
+  std::int32_t room_tokens = 0;
 };
 
 struct PageGrant {

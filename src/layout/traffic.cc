@@ -83,7 +83,8 @@ std::uint64_t encoded_bytes(const StepPlan& plan) {
   total += list_bytes(plan.closes, 4);
   total += 4;
   for (const SequenceOpen& open : plan.opens)
-    total += 4 + encoded_bytes(open.sampling) + list_bytes(open.prompt, 4) + list_bytes(open.output, 4);
+    total +=
+        4 + encoded_bytes(open.sampling) + list_bytes(open.prompt, 4) + list_bytes(open.output, 4) + 8 + 4;
   total += list_bytes(plan.grants, 4 + 4 + 4 + 12);
   total += list_bytes(plan.releases, 12);
   total += 4;

@@ -137,7 +137,7 @@ void Model::Impl::plan_context(const Batch& batch) {
 }
 
 // No token is this coordinate's, but others see its pages or write to them.
-void Model::Impl::help(const Batch& batch, std::span<const KvView> pools) {
+void Model::Impl::help(const Batch& batch, std::span<const KvView> pools, const LayerHook& hook) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const AttentionLayer& attention = layers[i].attention;
     const auto group = static_cast<std::size_t>(attention.block().kv_group);
@@ -145,6 +145,7 @@ void Model::Impl::help(const Batch& batch, std::span<const KvView> pools) {
     float nothing = 0;
     const MatrixView<float> none(&nothing, 0, attention.qkv_width());
     attention.exchange_tokens(*context_attention, batch.context->groups[group], pools[group], none);
+    if (hook) hook(stage.begin + static_cast<std::int32_t>(i));
     const TimePoint began = now();
     attention.attend_across(*context_attention, last ? wanted_plan : context_plans[group], pools[group], none,
                             {&nothing, 0, attention.heads_width()});
@@ -158,7 +159,7 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
   const std::int64_t rows = batch.rows();
   if (batch.context != nullptr) m.plan_context(batch);
   if (rows == 0) {
-    if (batch.context != nullptr) m.help(batch, pools);
+    if (batch.context != nullptr) m.help(batch, pools, hook);
     return;
   }
   const std::int64_t hidden = m.description.hidden;
@@ -207,7 +208,7 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
     layer.attention.write(pass, pools[group], *spans, normed, qkv);
     if (batch.context != nullptr)
       layer.attention.exchange_tokens(*m.context_attention, batch.context->groups[group], pools[group], qkv);
-    if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i), batch);
+    if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i));
     const TimePoint began = now();
     if (batch.context != nullptr) {
       layer.attention.attend_across(*m.context_attention, last ? m.wanted_plan : m.context_plans[group],

@@ -27,6 +27,7 @@
 #include "layout/context_moves.h"
 #include "layout/kv_groups.h"
 #include "layout/layout.h"
+#include "layout/reshard.h"
 #include "layout/stages.h"
 #include "model/costs.h"
 #include "model/description.h"
@@ -67,8 +68,9 @@ struct Batch {
   std::int64_t rows() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 
-// Called when the KV of a layer of this pass is complete: the handover and the L3 tier push from here.
-using LayerHook = std::function<void(std::int32_t layer, const Batch& batch)>;
+// Called when the KV of a layer of this pass is complete on this rank, also where other coordinates computed
+// it: the handover pushes from here. layer: by index in the model.
+using LayerHook = std::function<void(std::int32_t layer)>;
 
 struct LoadOptions {
   Layout layout = Layout::single();
@@ -103,6 +105,8 @@ class Model {
   // Groups of the whole model and, for this rank, the KV layout of each group's pool with `slots` left 0.
   const std::vector<KvGroup>& kv_groups() const;
   KvLayout pool_layout(KvGroupId group, KvDType dtype) const;
+  // Which layers of the group and which heads of the model that pool holds.
+  KvPart kv_part(KvGroupId group) const;
   std::size_t weight_bytes() const;
   // Of weight_bytes(), what lies in the page cache, mapped from a packed cache: the system calls that free.
   std::size_t mapped_weight_bytes() const;

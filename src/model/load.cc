@@ -203,6 +203,7 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              std::move(description),
                                              options.context,
                                              static_cast<std::int32_t>(shards.attention.kv_heads.size()),
+                                             static_cast<std::int32_t>(shards.attention.kv_heads.begin),
                                              nullptr,
                                              std::move(weights.layers),
                                              std::move(weights.output_norm),
@@ -252,6 +253,15 @@ KvLayout Model::pool_layout(KvGroupId group, KvDType dtype) const {
   layout.head_dim = of.head_dim;
   layout.dtype = dtype;
   return layout;
+}
+
+KvPart Model::kv_part(KvGroupId group) const {
+  const KvGroup& of = impl_->description.kv_groups[static_cast<std::size_t>(group.value)];
+  const auto before = [&](std::int32_t layer) {
+    return static_cast<std::int32_t>(std::ranges::lower_bound(of.layers, layer) - of.layers.begin());
+  };
+  const std::int32_t first = before(impl_->stage.begin);
+  return {first, before(impl_->stage.end) - first, impl_->first_kv_head, impl_->kv_heads};
 }
 
 std::size_t Model::weight_bytes() const {

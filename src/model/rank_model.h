@@ -37,6 +37,7 @@ struct Model::Impl {
   ModelDescription description;
   kernels::Context context;
   std::int32_t kv_heads = 0;  // of this rank
+  std::int32_t first_kv_head = 0;
   const formats::ModelTensor* embedding = nullptr;
   std::vector<Layer> layers;       // of this stage
   std::vector<float> output_norm;  // empty but in the last stage
@@ -65,7 +66,7 @@ struct Model::Impl {
   double attention_seconds = 0;
 
   void plan_context(const Batch& batch);
-  void help(const Batch& batch, std::span<const KvView> pools);
+  void help(const Batch& batch, std::span<const KvView> pools, const LayerHook& hook);
   bool first_stage() const { return stage.begin == 0; }
   bool last_stage() const { return stage.end == static_cast<std::int32_t>(description.layers.size()); }
 };

@@ -16,7 +16,7 @@ constexpr auto kAssign = [](auto& io, auto& assign) {
          assign.strict);
   fields(io, assign.threads, assign.max_slots, assign.spin, assign.stage_layers);
   fields(io, assign.tp_split, assign.balance, assign.sums);
-  fields(io, assign.network, assign.listen);
+  fields(io, assign.network, assign.listen, assign.role, assign.handover_host, assign.handover_port);
 };
 
 constexpr auto kLoaded = [](auto& io, auto& loaded) {
@@ -24,6 +24,8 @@ constexpr auto kLoaded = [](auto& io, auto& loaded) {
   strings(io, loaded.kv_ids);
   fields(io, loaded.isa, loaded.page_bytes, loaded.available, loaded.mapped_weights, loaded.threads,
          loaded.endpoint);
+  list_of(io, loaded.parts, 4 * 4,
+          [&](auto& part) { fields(io, part.first_layer, part.layers, part.first_head, part.heads); });
 };
 
 constexpr auto kStart = [](auto& io, auto& start) {

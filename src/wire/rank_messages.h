@@ -14,6 +14,7 @@
 #include "core/expected.h"
 #include "core/ids.h"
 #include "layout/layout.h"
+#include "layout/reshard.h"
 
 namespace shoal::wire {
 
@@ -37,12 +38,14 @@ enum class MessageType : std::uint16_t {
   kResult = 21,
   kStop = 22,
   kReset = 23,
+  kWord = 24,  // of a rank service: wire/handover_messages.h
   kRoom = 30,  // and on: wire/handover_messages.h
   kAccept = 31,
   kWrite = 32,
   kCommit = 33,
   kLanded = 34,
   kAbort = 35,
+  kFetch = 36,
 };
 
 struct Join {
@@ -73,6 +76,9 @@ struct Assign {
   std::string sums;                        // what sums travel as: "f32", "bf16"
   bool network = false;                    // ranks may be on other hosts: the carrier listens for them
   std::string listen;                      // on which address; empty: the one that the head was reached from
+  std::string role;                        // of the worker: "both", "prefill", "decode"
+  std::string handover_host;        // where other workers may call; empty: as the head was reached from
+  std::uint16_t handover_port = 0;  // 0: a free one
 };
 
 struct Loaded {
@@ -87,6 +93,7 @@ struct Loaded {
   std::int32_t threads = 0;
   // Where its carrier listens, HOST:PORT; no host: at the head's. Empty: nowhere.
   std::string endpoint;
+  std::vector<KvPart> parts;  // of each KV group, what this rank holds
 };
 
 struct Start {

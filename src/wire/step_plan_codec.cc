@@ -6,7 +6,7 @@ namespace shoal::wire {
 namespace {
 
 // Bytes of the shortest element of each list.
-constexpr std::size_t kLeastOpen = 4 + 7 * 4 + 4 + 8 + 4 + 4 + 4 + 4 + 4 + 4;
+constexpr std::size_t kLeastOpen = 4 + 7 * 4 + 4 + 8 + 4 + 4 + 4 + 4 + 4 + 4 + 8 + 4;
 constexpr std::size_t kGrant = 4 + 4 + 4 + 12;
 constexpr std::size_t kRelease = 12;
 constexpr std::size_t kLeastItem = 4 + 4 + 4 + 1 + 4 + 1;
@@ -27,7 +27,7 @@ constexpr auto kPlan = [](auto& io, auto& plan) {
   list_of(io, plan.opens, kLeastOpen, [&](auto& open) {
     field(io, open.sequence);
     kSampling(io, open.sampling);
-    fields(io, open.prompt, open.output);
+    fields(io, open.prompt, open.output, open.room, open.room_tokens);
   });
   list_of(io, plan.grants, kGrant, [&](auto& grant) {
     fields(io, grant.sequence, grant.group, grant.logical_page, grant.page.pool, grant.page.slot,

@@ -195,6 +195,36 @@ def test_strangers_get_nowhere(pair, alone):
     assert answers(pair.front.post("/v1/completions", body)[1]) == answers(alone.post("/v1/completions", body)[1])
 
 
+LAYOUTS = [(("--tp", 2), ("--pp", 2)), (("--cp", 2, "--cp-force", 2), ("--tp", 3)), (("--tp", 2, "--pp", 2), ("--cp", 2))]
+
+
+@pytest.mark.parametrize("prefill,decode", LAYOUTS, ids=[" to ".join("".join(map(str, side)).replace("--", "") for side in pair) for pair in LAYOUTS])
+def test_workers_of_many_ranks(small_model, token, alone, prefill, decode):
+    with Pair(small_model, token, prefill, decode) as pair:
+        for prompt, tokens in PROMPTS:
+            body = body_of(prompt, tokens, n=2)
+            assert answers(pair.front.post("/v1/completions", body)[1]) == answers(alone.post("/v1/completions", body)[1])
+        pair.wait_idle()
+
+
+@pytest.mark.parametrize("victim", ["prefill", "decode"])
+def test_a_rank_that_is_lost_ends_its_requests_and_the_worker_heals(small_model, token, alone, victim):
+    with Pair(small_model, token, ("--tp", 2, "--prefill-chunk", 1), ("--tp", 2)) as pair:
+        lost, other = (pair.prefill, pair.decode) if victim == "prefill" else (pair.decode, pair.prefill)
+        client = long_request(pair)
+        os.kill(lost.worker()["ranks"][1]["pid"], signal.SIGKILL)
+        client.settimeout(10)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+        client.close()
+        assert b" 503 " in answer.split(b"\r\n")[0], answer
+        pair.wait_idle(5)
+        deadline = time.monotonic() + 30
+        while (got := pair.front.post("/v1/completions", body_of("Once upon", 8)))[0] != 200:
+            assert time.monotonic() < deadline, got
+            time.sleep(0.2)
+        assert answers(got[1]) == answers(alone.post("/v1/completions", body_of("Once upon", 8))[1])
+
+
 def long_request(pair):
     """A request in the middle of its handover: small chunks make it last."""
     body = json.dumps({"model": "small", "prompt": "The dog " * 110, "max_tokens": 40, "ignore_eos": True}).encode()
@@ -234,7 +264,7 @@ def test_a_worker_that_is_lost_holds_nobody(small_model, token, victim, how):
 
 def test_flags_that_would_be_ignored_are_refused(small_model, token):
     for flags in (["--role", "prefill"], ["--role", "decode", "--token-file", token, "--bootstrap-port", "1"], ["--kv-checksum", "full"],
-                  ["--role", "prefill", "--token-file", token, "--tp", "2"], ["--token-file", token], ["--role", "x"]):
+                  ["--role", "prefill", "--token-file", token, "--tp", "2", "--handover-port", "65535"], ["--token-file", token], ["--role", "x"]):
         done = subprocess.run([BINARY, "serve", small_model, "--port", "0", *map(str, flags)], capture_output=True, text=True, timeout=30)
         assert done.returncode == 2, (flags, done.stderr)
         assert "--" in done.stderr

@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kv/page_table.h"
@@ -92,6 +93,7 @@ class FakeRank {
       row.outputs = open.output.size();
       row.last = open.output.empty() ? -1 : open.output.back();
       row.prompt = open.prompt;
+      row.room = open.room;
       row.tables.assign(bytes_.size(), {});
     }
     for (const PageGrant& grant : plan.grants) take(grant);
@@ -116,6 +118,9 @@ class FakeRank {
   std::int32_t stages = 1;
   double seconds = 0;  // of the last plan
 
+  // Slots of the pages of prompts that go to another worker, by room, group and logical page.
+  std::map<std::uint64_t, std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t>> departed;
+
   std::int64_t rows_computed() const { return rows_computed_; }
   std::int32_t open_sequences() const {
     return static_cast<std::int32_t>(std::ranges::count_if(rows_, [](const Row& row) { return row.open; }));
@@ -134,6 +139,7 @@ class FakeRank {
     std::vector<TokenId> prompt;
     std::size_t outputs = 0;
     TokenId last = -1;
+    std::int64_t room = -1;
     std::vector<std::vector<std::int32_t>> tables;
   };
 
@@ -147,6 +153,8 @@ class FakeRank {
     if (table.size() <= static_cast<std::size_t>(grant.logical_page))
       table.resize(static_cast<std::size_t>(grant.logical_page) + 1, -1);
     table[static_cast<std::size_t>(grant.logical_page)] = grant.page.slot;
+    if (const std::int64_t room = at(grant.sequence).room; room >= 0)
+      departed[static_cast<std::uint64_t>(room)][{grant.group.value, grant.logical_page}] = grant.page.slot;
     std::uint32_t& generation = generations_[g][grant.page.slot];
     EXPECT_GE(grant.page.generation, generation) << "G2";
     generation = grant.page.generation;

@@ -17,14 +17,11 @@ struct FakeDeparture final : Departure {
   void attach(RequestId request, std::int32_t) override { id = request; }
   void close(const Status& reason) override { why = reason.message(); }
   void await_call() override { ++turns; }
-  void computed(std::span<const kv::NewPage> more) override {
-    for (const kv::NewPage& page : more)
-      EXPECT_TRUE(pages.emplace(std::pair(page.group, page.logical), page.page).second) << "told twice";
-  }
+  std::uint64_t room() const override { return number; }
   void commit(FirstToken token) override { first = std::move(token); }
 
   RequestId id;
-  std::map<std::pair<std::int32_t, std::int32_t>, PageId> pages;
+  std::uint64_t number = 0;
   std::optional<FirstToken> first;
   int turns = 0;
   std::string why;
@@ -69,6 +66,7 @@ class SchedulerHandover : public testing::Test {
   }
   Shared& ask(std::vector<TokenId> prompt, std::int32_t max_tokens) {
     Shared& shared = requests.emplace_back();
+    shared.departure->number = ++rooms;
     shared.request.prompt = std::move(prompt);
     shared.request.max_tokens = max_tokens;
     shared.request.ignore_eos = true;
@@ -93,9 +91,11 @@ class SchedulerHandover : public testing::Test {
     shared.moved = true;
     if (!shared.departure->first->finished) {
       for (const kv::NewPage& page : *shared.arrival->lacking) {
-        const auto from = shared.departure->pages.find({page.group, page.logical});
-        ASSERT_NE(from, shared.departure->pages.end()) << "page " << page.logical << " was never named";
-        std::ranges::copy(prefill->rank->page(page.group, from->second.slot),
+        // The rank knows it by the room, also when the sequence is closed.
+        const auto& pages = prefill->rank->departed[shared.departure->number];
+        const auto from = pages.find({page.group, page.logical});
+        ASSERT_NE(from, pages.end()) << "page " << page.logical << " was never granted";
+        std::ranges::copy(prefill->rank->page(page.group, from->second),
                           decode->rank->page(page.group, page.page.slot).begin());
         ++pages_moved;
       }
@@ -136,6 +136,7 @@ class SchedulerHandover : public testing::Test {
   std::optional<SchedulerRig> prefill, decode;
   std::deque<Shared> requests;
   std::size_t pages_moved = 0;
+  std::uint64_t rooms = 0;
 };
 
 TEST_F(SchedulerHandover, ThePageTablesOfAllGroupsMeet) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,6 +23,8 @@ class ThreadLauncher : public RankLauncher {
       : build_(std::move(build)), observer_(std::move(observer)) {}
   ~ThreadLauncher() override { join(); }
 
+  // What each rank has beside its step plans.
+  void serve_with(std::function<std::shared_ptr<RankService>()> make) { service_ = std::move(make); }
   // Ranks say that they are on `hosts` hosts, of that name and the rank's number modulo the hosts.
   void pretend_hosts(std::string name, std::int32_t hosts) {
     host_ = std::move(name);
@@ -38,6 +41,7 @@ class ThreadLauncher : public RankLauncher {
       options.build = build_;
       options.host = host_.empty() ? comm::host_identity() : fmt::format("{}{}", host_, rank % hosts_);
       options.logits_observer = observer_;
+      if (service_) options.service = service_();
       const auto end = run_joined_rank(options, token);
       ends_.push_back(end.ok() ? (*end == RankEnd::kStopped ? "stopped" : "lost its head")
                                : end.error().message());
@@ -82,6 +86,7 @@ class ThreadLauncher : public RankLauncher {
 
   std::string build_;
   LogitsObserver observer_;
+  std::function<std::shared_ptr<RankService>()> service_;
   std::string host_;
   std::int32_t hosts_ = 1;
   comm::Endpoint head_;

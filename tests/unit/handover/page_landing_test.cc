@@ -23,7 +23,8 @@ struct Landing {
     KvLayout layout{2, 3, 4, 8, KvDType::kBf16};
     bytes.assign(layout.pool_bytes(), kUntouched);
     pools.views = {{bytes.data(), layout}};
-    pools.ids = {"v1"};
+    // Of a model with more layers and heads.
+    pools.parts = {{3, 2, 1, 3}};
     asked = {{0, 2, 5, 1}, {0, 3, 6, 1}, {0, 4, 1, 9}};
     landing.emplace(pools, 77, asked);
     int ends[2];
@@ -35,7 +36,8 @@ struct Landing {
   wire::WriteHeader header(std::int32_t layer = 0) const {
     wire::WriteHeader write;
     write.table = room_digest(77, asked);
-    write.layer = layer;
+    write.layer = 3 + layer;
+    write.first_head = 1;
     write.heads = 3;
     write.first_page = 2;
     write.pages = 3;
@@ -68,7 +70,7 @@ struct Landing {
     });
     Status status;
     if (const auto frame = ours->await_frame(); frame.ok()) {
-      status = landing->take(*ours, **frame, guard);
+      status = landing->take(*ours, **frame, guard).status();
     } else {
       status = frame.error();
     }
@@ -79,16 +81,8 @@ struct Landing {
   bool untouched() const {
     return std::ranges::all_of(bytes, [](std::byte each) { return each == kUntouched; });
   }
-  wire::Commit commit(std::uint64_t writes, std::uint64_t sent) const {
-    wire::Commit commit;
-    commit.table = room_digest(77, asked);
-    commit.writes = writes;
-    commit.bytes = sent;
-    return commit;
-  }
-
   std::vector<std::byte> bytes;
-  engine::KvPools pools;
+  RankPools pools;
   std::vector<wire::RoomPage> asked;
   std::optional<PageLanding> landing;
   std::unique_ptr<RoomLink> ours, theirs;
@@ -121,23 +115,31 @@ TEST(PageLanding, BytesComeToTheirSlots) {
       }
     }
   }
-  EXPECT_TRUE(at.landing->check(at.commit(2, 2 * data.size())).ok());
-  // Said to be other than what came.
-  EXPECT_FALSE(at.landing->check(at.commit(3, 2 * data.size())).ok());
-  EXPECT_FALSE(at.landing->check(at.commit(2, 2 * data.size() - 1)).ok());
-  wire::Commit other = at.commit(2, 2 * data.size());
-  ++other.table;
-  EXPECT_FALSE(at.landing->check(other).ok());
+  EXPECT_TRUE(at.landing->complete());
 }
 
-TEST(PageLanding, ACommitBeforeItsDataIsNone) {
+TEST(PageLanding, ItIsCompleteWithTheLastPartAndNotBefore) {
   Landing at;
-  EXPECT_FALSE(at.landing->check(at.commit(0, 0)).ok());
-  wire::Commit finished = at.commit(0, 0);
-  finished.finished = true;
-  EXPECT_TRUE(at.landing->check(finished).ok());
+  EXPECT_FALSE(at.landing->complete());
   ASSERT_TRUE(at.write(at.header(0)).ok());
-  EXPECT_FALSE(at.landing->check(at.commit(1, at.data_of(at.header()).size())).ok());
+  EXPECT_FALSE(at.landing->complete());
+  wire::WriteHeader part = at.header(1);
+  part.heads = 2;
+  ASSERT_TRUE(at.write(part).ok());
+  EXPECT_FALSE(at.landing->complete());
+  part.first_head = 3;
+  part.heads = 1;
+  ASSERT_TRUE(at.write(part).ok());
+  EXPECT_TRUE(at.landing->complete());
+  // Nothing asked for is there from the beginning.
+  EXPECT_TRUE(PageLanding(at.pools, 1, {}).complete());
+}
+
+TEST(PageLanding, WhatCameWithOtherBytesHasNotLanded) {
+  Landing at;
+  ASSERT_TRUE(at.write(at.header(0)).ok());
+  ASSERT_FALSE(at.write(at.header(1), 5).ok());
+  EXPECT_FALSE(at.landing->complete());
 }
 
 TEST(PageLanding, WhatWasNotAskedForPlacesNothing) {
@@ -152,9 +154,10 @@ TEST(PageLanding, WhatWasNotAskedForPlacesNothing) {
   stray([](wire::WriteHeader& write) { ++write.table; });
   stray([](wire::WriteHeader& write) { write.group = 1; });
   stray([](wire::WriteHeader& write) { write.group = -1; });
+  stray([](wire::WriteHeader& write) { write.layer = 5; });
   stray([](wire::WriteHeader& write) { write.layer = 2; });
-  stray([](wire::WriteHeader& write) { write.layer = -1; });
-  stray([](wire::WriteHeader& write) { write.first_head = 1; });
+  stray([](wire::WriteHeader& write) { write.first_head = 2; });
+  stray([](wire::WriteHeader& write) { write.first_head = 0; });
   stray([](wire::WriteHeader& write) { write.heads = 0; });
   stray([](wire::WriteHeader& write) {
     write.heads = std::numeric_limits<std::int32_t>::max();
@@ -172,7 +175,7 @@ TEST(PageLanding, APageComesOnce) {
   wire::WriteHeader again = at.header();
   again.first_page = 4;
   again.pages = 1;
-  again.first_head = 2;
+  again.first_head = 3;
   again.heads = 1;
   EXPECT_EQ(at.write(again).code(), ErrorCode::kCorrupt);
 }

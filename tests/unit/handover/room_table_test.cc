@@ -80,14 +80,16 @@ TEST(RoomTable, EachStateHasItsDeadline) {
   EXPECT_TRUE(rooms.expire(time).empty());
   rooms.touch(3, time);
   rooms.touch(1, time);
-  time += seconds(59);
+  time = kStart + seconds(299);
   EXPECT_TRUE(rooms.expire(time).empty());
   time += seconds(1);
-  EXPECT_EQ(rooms.expire(time), (std::vector<std::pair<RoomId, RoomState>>{{3, RoomState::kTransferring}}));
-  time = kStart + seconds(300);
   EXPECT_EQ(rooms.expire(time), (std::vector<std::pair<RoomId, RoomState>>{{1, RoomState::kBootstrapping}}));
   time += seconds(1);
   EXPECT_EQ(rooms.expire(time), (std::vector<std::pair<RoomId, RoomState>>{{2, RoomState::kWaiting}}));
+  time = kStart + seconds(358);
+  EXPECT_TRUE(rooms.expire(time).empty());
+  time += seconds(1);
+  EXPECT_EQ(rooms.expire(time), (std::vector<std::pair<RoomId, RoomState>>{{3, RoomState::kTransferring}}));
   EXPECT_FALSE(rooms.next_deadline());
   EXPECT_EQ(rooms.ended(RoomState::kFailed), 4U);
 }

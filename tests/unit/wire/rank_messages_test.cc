@@ -24,6 +24,8 @@ StepPlan full_plan() {
   open.sampling.logprobs = 5;
   open.prompt = {1, 2, 3};
   open.output = {4};
+  open.room = 77;
+  open.room_tokens = 40;
   plan.opens = {open, SequenceOpen{}};
   plan.grants = {{SequenceSlot(2), KvGroupId(1), 4, {1, 77, 12}}};
   plan.releases = {{SequenceSlot(2), KvGroupId(1), 3}};
@@ -49,6 +51,9 @@ TEST(StepPlanBytes, ComeBackAsTheyWent) {
   EXPECT_EQ(plan->number, PlanNumber(7));
   EXPECT_EQ(plan->opens[0].sampling.seed, 0x123456789abcdefULL);
   EXPECT_EQ(plan->opens[0].sampling.logit_bias[1].second, -2);
+  EXPECT_EQ(plan->opens[0].room, 77);
+  EXPECT_EQ(plan->opens[0].room_tokens, 40);
+  EXPECT_EQ(plan->opens[1].room, -1);
   EXPECT_EQ(plan->grants[0].page.generation, 12U);
   ASSERT_EQ(plan->sub_batches.size(), 2U);
   EXPECT_EQ(plan->sub_batches[0].items[0].tokens, (std::vector<TokenId>{5, 6}));
@@ -95,15 +100,17 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(join_back->rank, 2);
   EXPECT_EQ(join_back->pid, 77);
 
-  const Assign assign{3,        {.tp = 2, .pp = 2},
-                      Epoch(9), "m.gguf",
-                      "bf16",   "auto",
-                      "q8_0",   "/c",
-                      true,     4,
-                      128,      true,
-                      {10, 6},  {3, 1},
-                      "decode", "bf16",
-                      true,     "10.0.0.1"};
+  const Assign assign{3,         {.tp = 2, .pp = 2},
+                      Epoch(9),  "m.gguf",
+                      "bf16",    "auto",
+                      "q8_0",    "/c",
+                      true,      4,
+                      128,       true,
+                      {10, 6},   {3, 1},
+                      "decode",  "bf16",
+                      true,      "10.0.0.1",
+                      "prefill", "10.0.0.2",
+                      8998};
   const auto assign_back = decode_assign(encode(assign));
   ASSERT_TRUE(assign_back.ok());
   EXPECT_EQ(assign_back->degrees.pp, 2);
@@ -113,14 +120,18 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_TRUE(assign_back->strict);
   EXPECT_TRUE(assign_back->network);
   EXPECT_EQ(assign_back->listen, "10.0.0.1");
+  EXPECT_EQ(assign_back->role, "prefill");
+  EXPECT_EQ(assign_back->handover_host, "10.0.0.2");
+  EXPECT_EQ(assign_back->handover_port, 8998);
   EXPECT_EQ(assign_back->stage_layers, (std::vector<std::int32_t>{10, 6}));
   EXPECT_EQ(assign_back->tp_split, (std::vector<std::int32_t>{3, 1}));
   EXPECT_EQ(assign_back->balance, "decode");
   EXPECT_EQ(assign_back->sums, "bf16");
 
-  const auto loaded = decode_loaded(
-      encode(Loaded{Epoch(3), "f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 7, 2, "10.0.0.1:7"}));
+  const auto loaded = decode_loaded(encode(
+      Loaded{Epoch(3), "f00d", {"v1/bf16/h3x64"}, "amx", 4096, 1 << 30, 7, 2, "10.0.0.1:7", {{4, 2, 1, 3}}}));
   ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->parts, (std::vector<KvPart>{{4, 2, 1, 3}}));
   EXPECT_EQ(loaded->epoch, Epoch(3));
   EXPECT_EQ(loaded->endpoint, "10.0.0.1:7");
   EXPECT_EQ(loaded->kv_ids, (std::vector<std::string>{"v1/bf16/h3x64"}));
@@ -151,7 +162,7 @@ TEST(RankMessages, DamagedOnesAreErrors) {
   expect_robust(encode(Failed{Epoch(2), "no"}), [](auto bytes) { return decode_failed(bytes); });
   expect_robust(encode(Traffic{{{1}, {2}}}), [](auto bytes) { return decode_traffic(bytes); });
   expect_robust(encode_epoch(Epoch(2)), [](auto bytes) { return decode_epoch(bytes); });
-  expect_robust(encode(Loaded{Epoch(1), "f", {"a", "b"}, "amx", 1, 2, 3, 4, "h:1"}),
+  expect_robust(encode(Loaded{Epoch(1), "f", {"a", "b"}, "amx", 1, 2, 3, 4, "h:1", {{1, 2, 3, 4}}}),
                 [](auto bytes) { return decode_loaded(bytes); });
   expect_robust(encode(Start{1, 1, "m", 1, {"h"}, {"e"}, PlanNumber(1)}),
                 [](auto bytes) { return decode_start(bytes); });
