@@ -121,7 +121,12 @@ def full_exactness():
 
 
 def full_python():
-    return pytest("tests/serving", "-m", "slow")
+    return pytest("tests/serving", "-m", "slow", "--ignore", "tests/serving/test_handover_faults.py")
+
+
+def full_handover_faults():
+    """Every harm at every state of a handover; `serving` does a sample."""
+    return pytest("tests/serving/test_handover_faults.py", SHOAL_FAULT_ROUNDS="20")
 
 
 def isa_paths():
@@ -151,6 +156,7 @@ FULL_PARTS = {
     "full_sanitizers": full_sanitizers,
     "full_exactness": full_exactness,
     "full_python": full_python,
+    "full_handover_faults": full_handover_faults,
     "full_cluster": full_cluster,
     "isa_paths": isa_paths,
     "fuzz": fuzz,
