@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli/cli_model.h"
+#include "cli/milliseconds.h"
 #include "cli/pair_front.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
@@ -69,7 +70,7 @@ int run_pair(const PairFlags& flags) {
   int signal = 0;
   while (signal == 0) signal = stop.wait(std::chrono::hours(1));
   log(LogLevel::kInfo, "pair.draining", "signal={} seconds={}", signal, flags.drain_seconds);
-  server.shutdown(std::chrono::milliseconds(static_cast<std::int64_t>(flags.drain_seconds * 1000)));
+  server.shutdown(milliseconds_of(flags.drain_seconds));
   return 0;
 }
 

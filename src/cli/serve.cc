@@ -23,6 +23,7 @@
 #include "cli/fault_file.h"
 #include "cli/flag_checks.h"
 #include "cli/handover_flags.h"
+#include "cli/milliseconds.h"
 #include "cli/rank_launcher.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
@@ -134,7 +135,7 @@ Expected<wire::SamplingFields> sampling_defaults(const ServeFlags& flags) {
 // Where ranks from other hosts join, and with which token.
 Expected<engine::RankJoining> joining_of(const ServeFlags& flags) {
   engine::RankJoining joining = flags.engine.joining;
-  joining.time = std::chrono::milliseconds(static_cast<std::int64_t>(flags.join_seconds * 1000));
+  joining.time = milliseconds_of(flags.join_seconds);
   if (!flags.listen_ranks.empty()) {
     auto listen = comm::parse_endpoint(flags.listen_ranks);
     if (!listen.ok())
@@ -272,17 +273,7 @@ int run_serve(const ServeFlags& flags) {
   int signal = 0;
   while (signal == 0) signal = stop.wait(std::chrono::hours(1));
   log(LogLevel::kInfo, "serve.draining", "signal={} seconds={}", signal, flags.drain_seconds);
-  // A second signal means now.
-  std::atomic<bool> drained{false};
-  std::thread impatient([&] {
-    while (!drained.load()) {
-      if (stop.wait(std::chrono::milliseconds(100)) != 0) std::_Exit(1);
-    }
-  });
-  const bool clean =
-      (*service)->drain(std::chrono::milliseconds(static_cast<std::int64_t>(flags.drain_seconds * 1000)));
-  drained.store(true);
-  impatient.join();
+  const bool clean = stop.run_to_end([&] { return (*service)->drain(milliseconds_of(flags.drain_seconds)); });
   log(LogLevel::kInfo, "serve.stopped", "cut_short={}", !clean);
   return 0;
 }

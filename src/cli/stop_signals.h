@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <initializer_list>
 
 namespace shoal::cli {
@@ -19,6 +20,8 @@ class StopSignals {
   explicit StopSignals(std::initializer_list<int> signals);
   // The next signal within the time, or 0.
   int wait(std::chrono::milliseconds time) const;
+  // Runs `drain` and says what it says; a further signal meanwhile ends the process at once, with 1.
+  bool run_to_end(const std::function<bool()>& drain) const;
 
  private:
   sigset_t signals_;

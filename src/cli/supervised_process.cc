@@ -16,6 +16,7 @@
 #include <fstream>
 #include <utility>
 
+#include "cli/milliseconds.h"
 #include "cli/process_end.h"
 
 namespace shoal::cli {
@@ -26,10 +27,6 @@ constexpr double kLongestPause = 30;  // seconds
 constexpr std::streamoff kTail = 4096;
 constexpr std::chrono::seconds kKilledTime{10};
 constexpr int kNotStarted = 127;
-
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
 
 // After fork(): only what is safe there.
 [[noreturn]] void become(char* const* arguments, int log, pid_t parent) {

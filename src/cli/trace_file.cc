@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -40,16 +41,18 @@ std::optional<T> number(std::string_view text) {
   return value;
 }
 
-// "2023-11-16 18:15:46.6805900", as seconds of some origin.
+// "2023-11-16 18:15:46.6805900", as seconds since 1970.
 std::optional<double> seconds_of(std::string_view text) {
   int year = 0, month = 0, day = 0, hour = 0, minute = 0;
   double second = 0;
   const std::string copy(text);
   if (std::sscanf(copy.c_str(), "%d-%d-%d %d:%d:%lf", &year, &month, &day, &hour, &minute, &second) != 6)
     return std::nullopt;
-  // Days in a calendar whose years begin in March.
-  const int y = month <= 2 ? year - 1 : year;
-  const double days = 365.0 * y + y / 4 - y / 100 + y / 400 + (153 * ((month + 9) % 12) + 2) / 5 + day;
+  namespace chrono = std::chrono;
+  const chrono::year_month_day date{chrono::year(year), chrono::month(static_cast<unsigned>(month)),
+                                    chrono::day(static_cast<unsigned>(day))};
+  if (!date.ok()) return std::nullopt;
+  const auto days = static_cast<double>(chrono::sys_days(date).time_since_epoch().count());
   return ((days * 24 + hour) * 60 + minute) * 60 + second;
 }
 

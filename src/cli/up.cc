@@ -21,6 +21,7 @@
 #include "cli/cluster_file.h"
 #include "cli/cluster_supervisor.h"
 #include "cli/error_output.h"
+#include "cli/milliseconds.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
 #include "cli/token_file.h"
@@ -126,7 +127,7 @@ int run_up(const std::string& file) {
   if (*other)
     return complain("up",
                     {ErrorCode::kUnavailable, fmt::format("{} is up already, by process {}", file, **other)});
-  if (cluster->hosts.size() > 1) {
+  if (cluster->needs_token()) {
     if (const Status token = ensure_token(cluster->token_file); !token.ok()) return complain("up", token);
   }
   std::error_code ignored;
@@ -166,7 +167,7 @@ int run_down(const std::string& file, double seconds) {
   if (::kill(pid, SIGTERM) != 0 && errno != ESRCH)
     return complain("down", {ErrorCode::kIo,
                              fmt::format("process {} cannot be told to end: {}", pid, std::strerror(errno))});
-  const TimePoint deadline = now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  const TimePoint deadline = now() + milliseconds_of(seconds);
   for (;;) {
     const auto holder = lock->holder();
     if (!holder.ok()) return complain("down", holder.error());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/mix64.h"
 #include "tensor/half.h"
 
 namespace shoal::formats {
@@ -148,10 +149,7 @@ void fill_floats(std::uint64_t key, std::int64_t first, float sigma, std::span<s
 
 std::uint64_t random_word(std::uint64_t key, std::uint64_t counter) {
   // SplitMix64 at position `counter` of the sequence that starts at `key`.
-  std::uint64_t z = key + (counter + 1) * 0x9e3779b97f4a7c15ULL;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
+  return mix64(key + (counter + 1) * 0x9e3779b97f4a7c15ULL);
 }
 
 bool can_synthesise(DType type) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <map>
 #include <optional>
 
@@ -36,13 +37,9 @@ std::optional<KeyDigest> digest_from_hex(std::string_view text) {
 
 // Midnight UTC of that day.
 std::int64_t seconds_of(const toml::date& date) {
-  // Days since 1970 of a date in the proleptic Gregorian calendar, counted in years that begin in March.
-  const std::int64_t year = date.year - (date.month <= 2 ? 1 : 0);
-  const std::int64_t era = year / 400;
-  const std::int64_t of_era = year - era * 400;
-  const std::int64_t month = (date.month + 9) % 12;
-  const std::int64_t of_year = (153 * month + 2) / 5 + date.day - 1;
-  return (era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468) * 86400;
+  namespace chrono = std::chrono;
+  const chrono::year_month_day day{chrono::year(date.year), chrono::month(date.month), chrono::day(date.day)};
+  return chrono::sys_seconds(chrono::sys_days(day)).time_since_epoch().count();
 }
 
 class KeyReader {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/mix64.h"
+
 namespace shoal::kv {
 
 class PrefixTree::Node {
@@ -23,17 +25,10 @@ class PrefixTree::Node {
 
 namespace {
 
-// splitmix64's finaliser: every input bit reaches every output bit.
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 std::uint64_t hash_page(const void* parent, std::span<const TokenId> tokens) {
-  std::uint64_t hash = mix(reinterpret_cast<std::uintptr_t>(parent));
+  std::uint64_t hash = mix64(reinterpret_cast<std::uintptr_t>(parent));
   for (const TokenId token : tokens)
-    hash = mix(hash + 0x9e3779b97f4a7c15ULL + static_cast<std::uint32_t>(token));
+    hash = mix64(hash + 0x9e3779b97f4a7c15ULL + static_cast<std::uint32_t>(token));
   return hash;
 }
 
