@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include "comm/socket.h"
@@ -166,15 +167,22 @@ Status check_servers(const ClusterFile& cluster) {
   const auto bad = [&](const std::string& sentence) {
     return Status(ErrorCode::kInvalidArgument, fmt::format("{}: {}", cluster.file.string(), sentence));
   };
-  if (cluster.servers == 1 && !cluster.gateway) return {};
-  if (cluster.servers > 1 && !cluster.gateway)
-    return bad("several 'servers' need a [gateway] in front of them");
-  if (cluster.servers > 1 && cluster.hosts.size() > 1)
-    return bad("several 'servers' stand on one host alone: ranks of other hosts would not know whom to join");
-  const std::int32_t last = cluster.port + cluster.servers - 1;
+  if ((cluster.prefill > 0) != (cluster.decode > 0))
+    return bad("'prefill' and 'decode' need each other: an answer takes a server of both roles");
+  for (const auto& [flags, servers, role] : {std::tuple{&cluster.prefill_flags, cluster.prefill, "prefill"},
+                                             {&cluster.decode_flags, cluster.decode, "decode"}}) {
+    if (!flags->empty() && servers == 0)
+      return bad(fmt::format("'{}_flags' would go nowhere: there is no '{}'", role, role));
+  }
+  const std::int32_t servers = cluster.all_servers();
+  if (servers == 0) return bad("'servers' is 0, and there is neither 'prefill' nor 'decode'");
+  if (servers == 1 && !cluster.gateway) return {};
+  if (servers > 1 && !cluster.gateway) return bad("several servers need a [gateway] in front of them");
+  if (servers > 1 && cluster.hosts.size() > 1)
+    return bad("several servers stand on one host alone: ranks of other hosts would not know whom to join");
+  const std::int32_t last = cluster.port + servers - 1;
   if (last > std::numeric_limits<std::uint16_t>::max())
-    return bad(
-        fmt::format("{} servers from port {} on: there are no such ports", cluster.servers, cluster.port));
+    return bad(fmt::format("{} servers from port {} on: there are no such ports", servers, cluster.port));
   if (cluster.gateway->port >= cluster.port && cluster.gateway->port <= last)
     return bad(fmt::format("the gateway's port {} is a server's, too: 'port' is the first server's",
                            cluster.gateway->port));
@@ -194,8 +202,8 @@ Status check(const ClusterFile& cluster) {
   SHOAL_TRY(check_servers(cluster));
   if (cluster.hosts.size() == 1) {
     if (!cluster.join.empty()) return bad("'join' is for several hosts: with one no rank joins");
-    if (!cluster.token_file.empty() || !cluster.hosts.front().token_file.empty())
-      return bad("'token_file' is for several hosts: with one no rank joins");
+    if (!cluster.needs_token() && (!cluster.token_file.empty() || !cluster.hosts.front().token_file.empty()))
+      return bad("'token_file' is for several hosts, or 'prefill' and 'decode': with one no rank joins");
     return {};
   }
   if (cluster.join.empty())
@@ -207,6 +215,36 @@ Status check(const ClusterFile& cluster) {
 
 void append(std::vector<std::string>& to, const std::vector<std::string>& more) {
   to.insert(to.end(), more.begin(), more.end());
+}
+
+// role: prefill, decode, or empty. number: among those of its role; place: among all servers.
+ClusterProcess server_of(const ClusterFile& cluster, const std::string& shoal, const std::string& role,
+                         std::int32_t number, std::int32_t place) {
+  const ClusterHost& host = cluster.hosts.front();
+  const std::string after = number == 0 ? "" : fmt::format("{}", number + 1);
+  ClusterProcess server{
+      ClusterProcess::Kind::kServer,
+      fmt::format("{}{}server{}{}", role, role.empty() ? "" : " ", number == 0 ? "" : " ", after),
+      fmt::format("{}{}{}.log", role.empty() ? "server" : role, number == 0 ? "" : "-", after), host.start};
+  append(server.command,
+         {host.shoal.empty() ? shoal : host.shoal, "serve", host.model.empty() ? cluster.model : host.model,
+          "--host", cluster.host, "--port", std::to_string(cluster.port + place), "--tp",
+          std::to_string(cluster.tp), "--pp", std::to_string(cluster.pp), "--drain-seconds",
+          fmt::format("{}", cluster.drain_seconds)});
+  if (host.threads > 0) append(server.command, {"--threads", std::to_string(host.threads)});
+  if (cluster.hosts.size() > 1)
+    append(server.command, {"--listen-ranks", cluster.join, "--local-ranks", std::to_string(host.ranks)});
+  if (!role.empty()) append(server.command, {"--role", role});
+  // A free one: the gateway hears which from the server itself.
+  if (role == "prefill") append(server.command, {"--bootstrap-port", "0"});
+  if (cluster.hosts.size() > 1 || !role.empty())
+    append(server.command,
+           {"--token-file", host.token_file.empty() ? cluster.token_file.string() : host.token_file});
+  append(server.command, cluster.flags);
+  append(server.command, role == "prefill"  ? cluster.prefill_flags
+                         : role == "decode" ? cluster.decode_flags
+                                            : std::vector<std::string>());
+  return server;
 }
 
 }  // namespace
@@ -239,6 +277,11 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   fields.take("logs", cluster.logs);
   fields.take_number<std::int32_t>("tp", cluster.tp, 1, 64);
   fields.take_number<std::int32_t>("pp", cluster.pp, 1, 64);
+  fields.take_number<std::int32_t>("prefill", cluster.prefill, 1, 1024);
+  fields.take_number<std::int32_t>("decode", cluster.decode, 1, 1024);
+  fields.take("prefill_flags", cluster.prefill_flags);
+  fields.take("decode_flags", cluster.decode_flags);
+  if (cluster.prefill + cluster.decode > 0) cluster.servers = 0;
   fields.take_number<std::int32_t>("servers", cluster.servers, 1, 1024);
   const toml::table* gateway = fields.take_table("gateway");
   fields.take_number<double>("drain_seconds", cluster.drain_seconds, 0, 86400);
@@ -271,30 +314,20 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
 
 std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::string& shoal) {
   std::vector<ClusterProcess> processes;
-  std::int32_t rank = 0;
-  for (std::size_t i = 0; i < cluster.hosts.size(); ++i) {
+  std::vector<std::string> fronted;  // the gateway's words for them
+  for (const auto& [role, number] :
+       {std::pair{"", cluster.servers}, {"prefill", cluster.prefill}, {"decode", cluster.decode}}) {
+    for (std::int32_t n = 0; n < number; ++n) {
+      const auto place = static_cast<std::int32_t>(processes.size());
+      append(fronted, {*role == 0 ? "--worker" : fmt::format("--{}", role), server_url(cluster, place)});
+      processes.push_back(server_of(cluster, shoal, role, n, place));
+    }
+  }
+  std::int32_t rank = cluster.hosts.front().ranks;
+  for (std::size_t i = 1; i < cluster.hosts.size(); ++i) {
     const ClusterHost& host = cluster.hosts[i];
     const std::string token = host.token_file.empty() ? cluster.token_file.string() : host.token_file;
     const std::string program = host.shoal.empty() ? shoal : host.shoal;
-    if (i == 0) {
-      for (std::int32_t n = 0; n < cluster.servers; ++n) {
-        const std::string number = n == 0 ? "" : fmt::format("{}", n + 1);
-        ClusterProcess server{ClusterProcess::Kind::kServer, n == 0 ? "server" : "server " + number,
-                              n == 0 ? "server.log" : fmt::format("server-{}.log", number), host.start};
-        append(server.command,
-               {program, "serve", host.model.empty() ? cluster.model : host.model, "--host", cluster.host,
-                "--port", std::to_string(cluster.port + n), "--tp", std::to_string(cluster.tp), "--pp",
-                std::to_string(cluster.pp), "--drain-seconds", fmt::format("{}", cluster.drain_seconds)});
-        if (host.threads > 0) append(server.command, {"--threads", std::to_string(host.threads)});
-        if (cluster.hosts.size() > 1)
-          append(server.command, {"--listen-ranks", cluster.join, "--token-file", token, "--local-ranks",
-                                  std::to_string(host.ranks)});
-        append(server.command, cluster.flags);
-        processes.push_back(std::move(server));
-      }
-      rank = host.ranks;
-      continue;
-    }
     for (std::int32_t n = 0; n < host.ranks; ++n, ++rank) {
       ClusterProcess process{ClusterProcess::Kind::kRank, fmt::format("rank {} on {}", rank, host.name),
                              fmt::format("rank-{}.log", rank), host.start};
@@ -313,8 +346,7 @@ std::vector<ClusterProcess> processes_of(const ClusterFile& cluster, const std::
            {cluster.hosts.front().shoal.empty() ? shoal : cluster.hosts.front().shoal, "gateway", "--host",
             cluster.gateway->host, "--port", std::to_string(cluster.gateway->port), "--drain-seconds",
             fmt::format("{}", cluster.drain_seconds)});
-    for (std::int32_t n = 0; n < cluster.servers; ++n)
-      append(gateway.command, {"--worker", server_url(cluster, n)});
+    append(gateway.command, fronted);
     append(gateway.command, cluster.gateway->flags);
     processes.push_back(std::move(gateway));
   }

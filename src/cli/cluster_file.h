@@ -43,15 +43,23 @@ struct ClusterFile {
   std::string health;             // a URL; empty: of host and port
   std::filesystem::path token_file;
   std::filesystem::path logs;
-  // Servers of the model, each with ranks of its own, on ports from `port` on; more than one on one host
-  // alone.
+  // Servers of the model, each with ranks of its own, on ports from `port` on: those that do all of a
+  // request, then those of the roles prefill and decode. More than one on one host alone.
   std::int32_t servers = 1;
+  std::int32_t prefill = 0;
+  std::int32_t decode = 0;
   std::optional<ClusterGateway> gateway;
   std::int32_t tp = 1;
   std::int32_t pp = 1;
   double drain_seconds = 30;
-  std::vector<std::string> flags;  // more, for `shoal serve`
+  std::vector<std::string> flags;          // more, for `shoal serve`
+  std::vector<std::string> prefill_flags;  // and more, for servers of that role
+  std::vector<std::string> decode_flags;
   std::vector<ClusterHost> hosts;  // the first has the server
+
+  std::int32_t all_servers() const { return servers + prefill + decode; }
+  // Whether its processes prove to each other who they are.
+  bool needs_token() const { return hosts.size() > 1 || prefill > 0; }
 };
 
 Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file);
@@ -59,7 +67,7 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file);
 struct ClusterProcess {
   enum class Kind : std::uint8_t { kServer, kRank, kGateway };
   Kind kind = Kind::kRank;
-  std::string name;  // "server", "server 2", "rank 2 on b", "gateway"
+  std::string name;  // "server", "prefill server 2", "rank 2 on b", "gateway"
   std::string log;   // file name
   std::vector<std::string> command;
 };

@@ -81,7 +81,11 @@ Expected<ClusterSupervisor> ClusterSupervisor::make(const ClusterFile& cluster, 
     supervisor.processes_.emplace_back(std::move(process.name), cluster.logs / process.log,
                                        std::move(process.command));
   }
-  const std::string servers = cluster.servers > 1 ? fmt::format("{} servers with ", cluster.servers) : "";
+  std::string servers;
+  if (cluster.prefill > 0)
+    servers = fmt::format("{} prefill and {} decode servers with ", cluster.prefill, cluster.decode);
+  if (cluster.servers > (cluster.prefill > 0 ? 0 : 1))
+    servers = fmt::format("{} servers{}", cluster.servers, servers.empty() ? " with " : ", " + servers);
   supervisor.say_(fmt::format("starting: {}{}{} ranks on {} hosts; logs in {}",
                               cluster.gateway ? "a gateway, " : "", servers, cluster.tp * cluster.pp,
                               cluster.hosts.size(), cluster.logs.string()));

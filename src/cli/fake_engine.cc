@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "core/mix64.h"
 #include "policy/admission.h"
 #include "policy/batch.h"
 
@@ -13,12 +15,7 @@ namespace {
 constexpr std::int64_t kPageTokens = 32;
 constexpr std::int64_t kWords = 20'000;
 
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
+std::uint64_t mixed(std::uint64_t x) { return mix64(x + 0x9e3779b97f4a7c15); }
 
 policy::CostModel::Coefficients coefficients(const FakeEngineOptions& options) {
   return {options.decode_ms * 1e-3, options.decode_row_us * 1e-6, 1 / options.prefill_tokens_per_s, 0, 0};
@@ -58,9 +55,9 @@ void FakeEngine::wake() {
 
 std::int64_t FakeEngine::uncached_tokens() const {
   std::int64_t tokens = 0;
-  for (const auto& sequence : queue_) tokens += total(*sequence);
+  for (const auto& sequence : queue_) tokens += sequence->away ? 0 : total(*sequence);
   for (const auto& sequence : running_)
-    tokens += std::max<std::int64_t>(0, total(*sequence) - sequence->computed - 1);
+    tokens += sequence->away ? 0 : std::max<std::int64_t>(0, total(*sequence) - sequence->computed - 1);
   return tokens;
 }
 
@@ -88,7 +85,30 @@ void FakeEngine::admit() {
     next.held_pages = needed;
     running_.push_back(std::move(queue_.front()));
     queue_.pop_front();
+    // Not from here: what it does may come back to this queue.
+    if (next.on_admitted)
+      loop_.post([sequence = running_.back()] {
+        if (!sequence->cancelled) sequence->on_admitted();
+      });
   }
+}
+
+void FakeEngine::arrived(const std::shared_ptr<FakeSequence>& sequence) {
+  if (sequence->cancelled || !std::exchange(sequence->away, false)) return;
+  sequence->computed = total(*sequence);
+  put_out(sequence);
+  if (!stepping_) begin_step();
+}
+
+// Its next token.
+void FakeEngine::put_out(const std::shared_ptr<FakeSequence>& sequence) {
+  ++sequence->output;
+  const bool last = sequence->output >= sequence->max_tokens;
+  if (last) {
+    release(*sequence);
+    std::erase(running_, sequence);
+  }
+  sequence->on_token(*sequence, last);
 }
 
 void FakeEngine::begin_step() {
@@ -100,6 +120,7 @@ void FakeEngine::begin_step() {
   std::vector<std::shared_ptr<FakeSequence>> prompts;
   const TimePoint time = now();
   for (const auto& sequence : running_) {
+    if (sequence->away) continue;
     const std::int64_t left = total(*sequence) - sequence->computed;
     if (sequence->computed > 0 && left <= 1) {
       shape.add_decode(sequence->computed);
@@ -140,13 +161,7 @@ void FakeEngine::end_step() {
     if (sequence->cancelled) continue;
     sequence->computed += tokens == 0 ? 1 : tokens;
     if (sequence->computed < total(*sequence)) continue;
-    ++sequence->output;
-    const bool last = sequence->output >= sequence->max_tokens;
-    if (last) {
-      release(*sequence);
-      std::erase(running_, sequence);
-    }
-    sequence->on_token(*sequence, last);
+    put_out(sequence);
   }
   begin_step();
 }

@@ -45,6 +45,9 @@ struct FakeSequence {
   std::int64_t max_tokens = 16;
   std::int64_t output = 0;  // tokens out, those that another worker has put out included
   std::function<void(FakeSequence& sequence, bool last)> on_token;  // after each; output counts it
+  // Its prompt is computed elsewhere: admitted, it holds its pages until arrived().
+  bool away = false;
+  std::function<void()> on_admitted;
   // The engine's own.
   std::int64_t computed = 0;
   std::int64_t held_pages = 0;
@@ -60,6 +63,8 @@ class FakeEngine {
   bool submit(std::shared_ptr<FakeSequence> sequence);
   // What was cancelled goes with the next step.
   void wake();
+  // The prompt of one that was away is there, and its first token.
+  void arrived(const std::shared_ptr<FakeSequence>& sequence);
 
   std::int32_t running() const { return static_cast<std::int32_t>(running_.size()); }
   std::int32_t waiting() const { return static_cast<std::int32_t>(queue_.size()); }
@@ -72,6 +77,7 @@ class FakeEngine {
   void end_step();
   void admit();
   void drop_cancelled();
+  void put_out(const std::shared_ptr<FakeSequence>& sequence);
   void release(FakeSequence& sequence);
   std::int64_t total(const FakeSequence& sequence) const { return sequence.prompt_tokens + sequence.output; }
 

@@ -1,7 +1,6 @@
 #include "cli/fake_worker.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -13,6 +12,8 @@
 
 #include "cli/cli_model.h"
 #include "cli/fake_worker_server.h"
+#include "cli/file_limit.h"
+#include "cli/milliseconds.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
 #include "cli/token_file.h"
@@ -59,13 +60,6 @@ bool parse_ports(const std::string& text, std::vector<std::uint16_t>& ports) {
   return true;
 }
 
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 // All workers of the process, on one loop.
 class Fleet {
  public:
@@ -80,7 +74,7 @@ class Fleet {
 
   Status start(const std::vector<std::uint16_t>& ports) {
     for (const std::uint16_t port : ports) {
-      workers_.push_back(std::make_unique<FakeWorkerServer>(loop_, flags_.worker));
+      workers_.push_back(std::make_unique<FakeWorkerServer>(loop_, client_, flags_.worker));
       SHOAL_ASSIGN(bound, workers_.back()->listen(port));
       bound_.push_back(bound);
     }
@@ -152,7 +146,7 @@ int run_fake(const FakeFlags& flags) {
   std::fflush(stdout);
   int signal = 0;
   while (signal == 0) signal = stop.wait(std::chrono::hours(1));
-  fleet.drain(std::chrono::milliseconds(static_cast<std::int64_t>(flags.drain_seconds * 1000)));
+  fleet.drain(milliseconds_of(flags.drain_seconds));
   return 0;
 }
 
@@ -167,7 +161,8 @@ void add_fake_worker(CLI::App& app, int& exit_code) {
                    "N, FIRST-LAST, or 0xCOUNT for so many free ones; a worker on each")
       ->required();
   fake->add_option("--host", flags->worker.host, "Address to listen on")->capture_default_str();
-  fake->add_option("--role", flags->worker.role, "What its reports say: both, prefill or decode")
+  fake->add_option("--role", flags->worker.role,
+                   "both, or its part of the answers that two workers share: prefill or decode")
       ->capture_default_str()
       ->check(CLI::IsMember({"both", "prefill", "decode"}));
   fake->add_option("--model", flags->worker.model, "What clients call the model")->capture_default_str();

@@ -7,11 +7,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 #include <unordered_map>
 
+#include "cli/fake_answer.h"
 #include "cli/fake_engine.h"
+#include "cli/fake_rooms.h"
 #include "core/expected.h"
 #include "serving/gateway_registration.h"
 #include "wire/http_server.h"
@@ -19,17 +20,6 @@
 #include "wire/worker_report.h"
 
 namespace shoal::cli {
-
-// What it does wrong on purpose.
-enum class FakeHarm : std::uint8_t {
-  kNone,
-  kStall,        // after three tokens a stream pauses for good
-  kCut,          // after three tokens the connection breaks
-  kGarbage,      // events that are none
-  kRepeatUsage,  // usage is said twice
-  kLieIdle,      // its reports say that it is idle
-  kRefuse,       // 503 for every request
-};
 
 struct FakeWorkerOptions {
   std::string host = "127.0.0.1";
@@ -42,7 +32,7 @@ struct FakeWorkerOptions {
 
 class FakeWorkerServer {
  public:
-  FakeWorkerServer(wire::EventLoop& loop, FakeWorkerOptions options);
+  FakeWorkerServer(wire::EventLoop& loop, wire::HttpClient& client, FakeWorkerOptions options);
   ~FakeWorkerServer();
 
   Expected<std::uint16_t> listen(std::uint16_t port);
@@ -54,21 +44,25 @@ class FakeWorkerServer {
   FakeEngine& engine() { return engine_; }
 
  private:
-  friend class FakeAnswer;
-  struct Wanted;
   void add_routes();
   void generate(const wire::HttpRequest& request, const wire::ResponsePtr& response, bool chat);
-  Status read(const wire::HttpRequest& request, bool chat, Wanted& wanted) const;
+  Status read(const wire::HttpRequest& request, bool chat, FakeRequest& wanted) const;
+
+  Status check_rooms(const FakeRequest& wanted) const;
+  void abandon(FakeRooms::RoomId room);
 
   const FakeWorkerOptions options_;
   const std::string instance_;
   FakeEngine engine_;
+  FakeRooms rooms_;
+  FakeAnswer::Ground ground_;
+  std::uint16_t port_ = 0;
   wire::HttpServer server_;
   std::int64_t reports_ = 0;
   std::uint64_t answers_ = 0;
   bool draining_ = false;
-  std::unordered_map<std::string, std::weak_ptr<class FakeAnswer>> by_rid_;
-  std::set<std::shared_ptr<class FakeAnswer>> held_;  // that have stalled
+  std::unordered_map<std::string, std::weak_ptr<FakeAnswer>> by_rid_;
+  std::unordered_map<FakeRooms::RoomId, std::weak_ptr<FakeAnswer>> by_room_;
 };
 
 }  // namespace shoal::cli

@@ -1,22 +1,21 @@
 #include "cli/gateway.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "cli/cli_model.h"
+#include "cli/file_limit.h"
 #include "cli/gateway_config.h"
+#include "cli/milliseconds.h"
 #include "cli/real_range.h"
 #include "cli/stop_signals.h"
 #include "cli/token_file.h"
@@ -30,6 +29,7 @@ namespace {
 
 struct GatewayFlags {
   std::string config;
+  std::vector<std::string> prefill_workers;
   std::vector<std::string> aliases;
   std::string policy = "shortest_queue";
   std::string worker_file;
@@ -50,10 +50,6 @@ struct GatewayFlags {
   double lease_seconds = 2;
   gateway::GatewayOptions gateway;
 };
-
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
 
 // The first line that is none of comment and blank.
 Expected<std::string> read_secret(const std::string& file) {
@@ -106,6 +102,24 @@ Status read_secrets(const GatewayFlags& flags, gateway::GatewayOptions& options)
   return {};
 }
 
+// URL, or URL,PORT.
+Status read_prefill_workers(const GatewayFlags& flags, gateway::GatewayOptions& options) {
+  for (const std::string& text : flags.prefill_workers) {
+    const std::size_t comma = text.rfind(',');
+    gateway::GatewayOptions::PrefillWorker& worker = options.prefill_workers.emplace_back();
+    worker.url = text.substr(0, comma);
+    if (comma == std::string::npos) continue;
+    unsigned port = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data() + comma + 1, end, port);
+    if (error != std::errc() || rest != end || port < 1 || port > 65'535)
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("--prefill '{}': it must be URL, or URL,PORT with the bootstrap port", text)};
+    worker.bootstrap_port = static_cast<std::uint16_t>(port);
+  }
+  return {};
+}
+
 Expected<gateway::GatewayOptions> options_of(const GatewayFlags& flags) {
   gateway::GatewayOptions options = flags.gateway;
   options.policy = *policy::route_policy_of(flags.policy);
@@ -119,20 +133,14 @@ Expected<gateway::GatewayOptions> options_of(const GatewayFlags& flags) {
   options.probes.lease = milliseconds_of(flags.lease_seconds);
   SHOAL_TRY(read_aliases(flags, options));
   SHOAL_TRY(read_secrets(flags, options));
-  if (options.workers.empty() && options.worker_file.empty() && options.registration_key.empty() &&
-      options.admin_key.empty())
+  SHOAL_TRY(read_prefill_workers(flags, options));
+  if (options.workers.empty() && options.prefill_workers.empty() && options.decode_workers.empty() &&
+      options.worker_file.empty() && options.registration_key.empty() && options.admin_key.empty())
     return Status(
         ErrorCode::kInvalidArgument,
-        "no workers: name them with --worker URL or --worker-file, or let them register with --token-file");
+        "no workers: name them with --worker URL, --prefill URL and --decode URL, or --worker-file, or let "
+        "them register with --token-file");
   return options;
-}
-
-// Each stream takes two; what the system allows at most is asked for.
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string shown_url(bool tls, const std::string& host, std::uint16_t port) {
@@ -159,22 +167,19 @@ int run_gateway(const GatewayFlags& flags) {
   int signal = 0;
   while (signal == 0) signal = stop.wait(std::chrono::hours(1));
   log(LogLevel::kInfo, "gateway.draining", "signal={} seconds={}", signal, flags.drain_seconds);
-  // A second signal means now.
-  std::atomic<bool> drained{false};
-  std::thread impatient([&] {
-    while (!drained.load()) {
-      if (stop.wait(std::chrono::milliseconds(100)) != 0) std::_Exit(1);
-    }
-  });
-  const bool clean = gateway.drain(milliseconds_of(flags.drain_seconds));
-  drained.store(true);
-  impatient.join();
+  const bool clean = stop.run_to_end([&] { return gateway.drain(milliseconds_of(flags.drain_seconds)); });
   log(LogLevel::kInfo, "gateway.stopped", "cut_short={}", !clean);
   return 0;
 }
 
 void add_worker_flags(CLI::App& app, GatewayFlags& flags) {
   app.add_option("--worker", flags.gateway.workers, "A worker's URL; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--prefill", flags.prefill_workers,
+                 "A prefill worker's URL; may be repeated. URL,PORT where its bootstrap port is not 8998 and "
+                 "it does not say so itself (SGLang)")
+      ->allow_extra_args(false);
+  app.add_option("--decode", flags.gateway.decode_workers, "A decode worker's URL; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--worker-file", flags.worker_file,
                  "File with one worker's URL a line, looked at every second");

@@ -133,7 +133,10 @@ void Scheduler::handover_ended(RequestId id, std::int32_t choice, const Status& 
   if (!status.ok()) {
     const bool cancelled = status.code() == ErrorCode::kCancelled;
     ++(cancelled ? totals_.requests_cancelled : totals_.requests_failed);
-    end_request(*sequence->request, cancelled ? FinishReason::kCancelled : FinishReason::kError, status, now);
+    // Whoever drew the room is told that it is the room's affair, not its client's.
+    Status why(status.code(), status.message(), status.field().empty() ? "bootstrap_room" : status.field());
+    end_request(*sequence->request, cancelled ? FinishReason::kCancelled : FinishReason::kError,
+                std::move(why), now);
     return;
   }
   if (sequence->state != SequenceState::kAway || sequence->departure == nullptr) return;

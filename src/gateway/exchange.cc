@@ -85,13 +85,16 @@ Status Exchange::read() {
   model_ = facts_.model;
   if (const auto alias = core_.options.aliases.find(model_); alias != core_.options.aliases.end())
     model_ = alias->second;
-  const auto candidates = core_.registry.serving(model_);
+  const ModelWorkers& serving = core_.registry.serving(model_);
   const bool permitted =
       tenant_ == nullptr || model_.empty() || tenant_->may_use(facts_.model) || tenant_->may_use(model_);
-  if (!model_.empty() && (candidates.empty() || !permitted))
+  if (!model_.empty() && (serving.all.empty() || !permitted))
     return {ErrorCode::kNotFound, fmt::format("the model '{}' is not served here", facts_.model), "model"};
   if (model_.empty() && tenant_ != nullptr && !tenant_->models.empty())
     return {ErrorCode::kInvalidArgument, "model must be named: this key is for some models alone", "model"};
+  if (facts_.has_rooms && generates_ && !serving.prefill.empty())
+    return {ErrorCode::kInvalidArgument, "bootstrap_room and its fields are this gateway's to set",
+            "bootstrap_room"};
   auto place = core_.queue.admit(tenant_);
   if (!place.ok()) return place.error();
   place_ = *std::move(place);
@@ -120,50 +123,26 @@ void Exchange::wait_for_place() {
   });
 }
 
-// Whom the request may go to. One whose answer has begun needs a worker that can go on with it.
-std::optional<policy::RouteChoice> Exchange::choose() {
-  std::span<const std::uint32_t> candidates = core_.registry.serving(model_);
-  std::vector<std::uint32_t> able;
-  if (goes_on()) {
-    for (const std::uint32_t index : candidates) {
-      const Worker& worker = *core_.registry.at(index);
-      if (worker.resumes() && worker.report->fingerprint == fingerprint_) able.push_back(index);
-    }
-    candidates = able;
-  }
-  if (candidates.empty()) return std::nullopt;
-  std::vector<std::uint32_t> avoid;
-  for (const WorkerPtr& worker : tried_) {
-    if (core_.registry.holds(worker)) avoid.push_back(worker->index);
-  }
-  return policy::choose({.policy = core_.options.policy,
-                         .profile = profile_,
-                         .fleet = core_.registry.views(),
-                         .candidates = candidates,
-                         .avoid = avoid,
-                         .now = now(),
-                         .chance = core_.random(),
-                         .turn = core_.turn++});
-}
-
 void Exchange::try_worker() {
-  const auto choice = choose();
-  if (!choice) {
+  const auto route = choose();
+  if (!route) {
     no_worker();
     return;
   }
   homeless_since_ = {};
-  send_to(*choice);
+  send_to(*route);
 }
 
-void Exchange::send_to(const policy::RouteChoice& choice) {
+void Exchange::send_to(const Route& route) {
   ++attempts_;
-  core_.metrics.routed(policy::name_of(choice.reason));
+  core_.metrics.routed(policy::name_of(route.reason));
   attempt_ = Attempt();
   attempt_.number = ++attempt_number_;
-  attempt_.choice = choice;
-  attempt_.worker = core_.registry.at(choice.worker);
-  attempt_.reservation = core_.registry.reserve(attempt_.worker, profile_.uncached_tokens(), now());
+  attempt_.route = route;
+  attempt_.worker = core_.registry.at(route.worker.worker);
+  const double answer_pages = policy::pages_of(profile_.input_tokens + profile_.output_p50 * facts_.choices);
+  attempt_.reservation = core_.registry.reserve(
+      attempt_.worker, route.prefill ? 0 : profile_.uncached_tokens(), answer_pages, now());
   attempt_.worker->users.insert(this);
   attempt_.sent = last_data_ = now();
   attempt_.continues = goes_on();
@@ -171,6 +150,7 @@ void Exchange::send_to(const policy::RouteChoice& choice) {
   if (!attempt_.continues) ledger_.reset();
   // Ids are of use where a stream can be gone on with; what is not streamed is asked anew.
   if (generates_ && facts_.stream && attempt_.worker->resumes() && !ledger_) ledger_.emplace(facts_.choices);
+  if (route.prefill) start_prefill();
   const auto current = [weak = weak_from_this(), number = attempt_.number]() -> std::shared_ptr<Exchange> {
     auto self = weak.lock();
     return self != nullptr && !self->ended_ && self->attempt_.number == number ? self : nullptr;
@@ -203,7 +183,7 @@ wire::HttpCall Exchange::call_for(const Worker& worker) const {
     call.headers.emplace_back("authorization", "Bearer " + core_.options.worker_api_key);
   call.headers.emplace_back("x-request-id", request_.request_id);
   call.headers.emplace_back("traceparent", trace_.traceparent());
-  if (worker.resumes() && generates_) {
+  if (generates_ && worker.resumes()) {
     call.headers.emplace_back(wire::kAnswerHeader, answer_id_);
     if (ledger_) call.headers.emplace_back(wire::kInnerHeader, "1");
   }
@@ -217,6 +197,7 @@ std::string Exchange::body_for(const Worker& worker) const {
     fields = seed_field_;
     if (goes_on()) fields += (fields.empty() ? "" : ",") + ledger_->resume_field();
   }
+  if (attempt_.leg != nullptr) fields += (fields.empty() ? "" : ",") + room_fields(*attempt_.leg->worker());
   std::string body = with_fields(request_.body, fields);
   if (model_ != facts_.model) body = with_text_replaced(body, "model", model_);
   return body;
@@ -253,6 +234,7 @@ void Exchange::on_worker_lost(const std::string& why) {
 }
 
 void Exchange::leave_worker() {
+  leave_pair();
   if (attempt_.call != nullptr) attempt_.call->cancel();
   attempt_.call = nullptr;
   const WorkerPtr worker = std::move(attempt_.worker);
@@ -273,8 +255,14 @@ void Exchange::worker_failed(const Status& why) {
       why.message());
   attempt_.judged = true;
   core_.registry.failed(worker, now());
+  if (attempt_.status == 0) core_.registry.mistrust(worker, why);
   leave_worker();
   tried_.push_back(worker);
+  give_up_or_go_on(resumable, "lost", why);
+}
+
+// After a loss. resumable: those that were to answer give ids.
+void Exchange::give_up_or_go_on(bool resumable, const char* cause, const Status& why) {
   if (begun_ && !resumable) {
     core_.metrics.continued(false);
     fail({ErrorCode::kUnavailable,
@@ -284,27 +272,36 @@ void Exchange::worker_failed(const Status& why) {
               why.message())});
     return;
   }
-  if (attempts_ >= core_.options.attempts) {
+  if (aborted_) return fail({ErrorCode::kCancelled, "the request was aborted"});
+  if (!may_try_again()) {
     if (goes_on()) core_.metrics.continued(false);
     fail({ErrorCode::kUnavailable,
           fmt::format("{} workers have failed this request; the last one: {}", attempts_, why.message())});
     return;
   }
-  core_.metrics.retried("lost");
+  core_.metrics.retried(cause);
   try_again(attempts_ == 1);
 }
 
 void Exchange::worker_refused() {
   const WorkerPtr worker = attempt_.worker;
   const int status = attempt_.status;
+  // Of a pair nobody knows whose fault it is; but who is full says so of itself.
+  if (attempt_.leg != nullptr && status != 429)
+    return pair_failed({ErrorCode::kUnavailable, wire::error_message_of(attempt_.body)});
   refusal_ = wire::HttpReply{status, attempt_.content_type, std::move(attempt_.body), attempt_.headers};
   if (status == 500 || status == 502 || status == 504) {
     attempt_.judged = true;
     core_.registry.failed(worker, now());
   }
   leave_worker();
+  refused_by(worker);
+}
+
+// refusal_ says how.
+void Exchange::refused_by(const WorkerPtr& worker) {
   tried_.push_back(worker);
-  if (attempts_ < core_.options.attempts && core_.retries.take(now())) {
+  if (may_try_again() && core_.retries.take(now())) {
     core_.metrics.retried("refused");
     try_again(false);
     return;
@@ -317,8 +314,8 @@ void Exchange::worker_refused() {
   }
   wire::HeaderList headers = extra_headers();
   headers.insert(headers.end(), refusal_->headers.begin(), refusal_->headers.end());
-  response_->respond(status, refusal_->content_type, refusal_->body, headers);
-  end(Ending::kFailed, status);
+  response_->respond(refusal_->status, refusal_->content_type, refusal_->body, headers);
+  end(Ending::kFailed, refusal_->status);
 }
 
 void Exchange::try_again(bool at_once) {
@@ -331,23 +328,16 @@ void Exchange::try_again(bool at_once) {
 
 void Exchange::no_worker() {
   if (homeless_since_ == TimePoint{}) homeless_since_ = now();
-  const auto candidates = core_.registry.serving(model_);
-  if (now() - homeless_since_ < core_.options.worker_patience && !candidates.empty()) {
+  if (now() - homeless_since_ < core_.options.worker_patience && !aborted_ &&
+      !core_.registry.serving(model_).all.empty()) {
     retry_timer_.start(std::chrono::milliseconds(50), [weak = weak_from_this()] {
       const auto self = weak.lock();
       if (self != nullptr && !self->ended_) self->try_worker();
     });
     return;
   }
-  std::string why = "no worker serves it any more";
-  if (!candidates.empty()) {
-    const Worker& worker = *core_.registry.at(candidates.front());
-    why = fmt::format(
-        "none of {} workers can take the request; {}: {}", candidates.size(), worker.name,
-        worker.why.empty() ? "it cannot go on with another's answer, or failed this request" : worker.why);
-  }
   if (goes_on()) core_.metrics.continued(false);
-  fail({ErrorCode::kUnavailable, why});
+  fail({ErrorCode::kUnavailable, why_nobody()});
 }
 
 void Exchange::client_gone() {
@@ -382,14 +372,15 @@ void Exchange::end(Ending ending, int status) {
   const double seconds = seconds_between(arrived_, now());
   core_.metrics.ended(ending);
   if (ending == Ending::kAnswered) core_.metrics.finished(seconds);
-  const double first = first_token_seen_ ? seconds_between(arrived_, first_sent_) : 0;
+  // Of what came whole nobody knows when its first token was there.
+  const std::string first =
+      first_token_seen_ ? fmt::format("{:.1f}", 1e3 * seconds_between(arrived_, first_sent_)) : "-";
   log(LogLevel::kInfo, "request.ended",
-      "id={} trace={} tenant={} model={} path={} worker={} how={} status={} attempts={} in={} out={} "
-      "ttft_ms={:.1f} "
-      "ms={:.1f}",
+      "id={} trace={} tenant={} model={} path={} worker={} prefill={} how={} status={} attempts={} in={} "
+      "out={} ttft_ms={} ms={:.1f}",
       request_.request_id, trace_.trace_id, tenant_ == nullptr ? "-" : tenant_->name, model_, request_.path,
-      worker == nullptr ? "-" : worker->name, name_of(ending), status, attempts_, input_tokens_,
-      output_tokens_, 1e3 * first, 1e3 * seconds);
+      worker == nullptr ? "-" : worker->name, prefill_name_.empty() ? "-" : prefill_name_, name_of(ending),
+      status, attempts_, input_tokens_, output_tokens_, first, 1e3 * seconds);
   const auto self = shared_from_this();
   core_.exchanges.erase(this);
   // Last: the place may go to a request that begins here and now.

@@ -1,5 +1,5 @@
-// One client's request from its arrival to its one end: waits for a place, is given to a worker, forwards the
-// answer as it comes, and goes to another worker where that one fails.
+// One client's request from its arrival to its one end: waits for a place, is given to a worker or to a pair
+// of them, forwards the answer as it comes, and goes elsewhere where that fails.
 //
 // Thread-safety: of the gateway's loop.
 // Ownership: kept by GatewayCore::exchanges until it ends; callbacks hold it weakly.
@@ -8,8 +8,10 @@
 //   2. Nothing is sent to the client before a worker's answer has begun; what has been sent is never sent
 //      again (StreamLedger).
 //   3. After the first byte only a lost worker leads to another attempt, and only where the answer can be
-//   gone
-//      on with exactly.
+//      gone on with exactly.
+//   4. Of a pair both legs are its own: when it ends, or goes elsewhere, neither is left behind. The answer
+//   is
+//      the decode worker's; of the prefill worker's events only what the client does not have yet goes out.
 
 #pragma once
 
@@ -21,6 +23,7 @@
 
 #include "gateway/event_splitter.h"
 #include "gateway/gateway_core.h"
+#include "gateway/prefill_leg.h"
 #include "gateway/request_facts.h"
 #include "gateway/stream_ledger.h"
 #include "gateway/trace_context.h"
@@ -40,13 +43,25 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   ~Exchange() override = default;
 
   void on_worker_lost(const std::string& why) override;
+  // Its client has asked every worker to end the request named `rid`: what fails now is not tried again.
+  void aborted(const std::string& rid) { aborted_ = aborted_ || (!rid.empty() && facts_.rid == rid); }
 
  private:
-  // One worker's try at the request.
+  // Who is to answer: one worker, or a pair of which `worker` is the one that decodes.
+  struct Route {
+    policy::RouteChoice worker;
+    std::optional<policy::RouteChoice> prefill;
+    policy::RouteReason reason = policy::RouteReason::kOnly;
+    double seconds = 0;
+  };
+  // One try at the request.
   struct Attempt {
     WorkerPtr worker;
     Reservation reservation;
-    policy::RouteChoice choice;
+    Route route;
+    std::shared_ptr<PrefillLeg> leg;   // the prefill worker's, of a pair
+    std::vector<std::uint64_t> rooms;  // of a pair: one for each choice
+    TimePoint first_token{};           // of `worker`
     std::shared_ptr<wire::HttpExchange> call;
     std::uint64_t number = 0;
     TimePoint sent{};
@@ -58,7 +73,8 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
     bool first_seen = false;
     bool continues = false;  // an answer that another has begun, of which it has not yet given an event
     bool judged = false;     // the worker's breaker has been told how it went
-    std::string body;        // of an answer given whole
+    bool pair_judged = false;
+    std::string body;  // of an answer given whole
     EventSplitter splitter;
     std::optional<Status> failure;  // an error event that is the worker's own affair
   };
@@ -67,13 +83,14 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   Status read();
   void wait_for_place();
   void try_worker();
-  std::optional<policy::RouteChoice> choose();
-  void send_to(const policy::RouteChoice& choice);
+  void send_to(const Route& route);
   wire::HttpCall call_for(const Worker& worker) const;
   std::string body_for(const Worker& worker) const;
   void client_gone();
   void worker_failed(const Status& why);
   void worker_refused();
+  void refused_by(const WorkerPtr& worker);
+  void give_up_or_go_on(bool resumable, const char* cause, const Status& why);
   void try_again(bool at_once);
   void no_worker();
   void watch_stall();
@@ -81,6 +98,27 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   void fail(const Status& why);
   void end(Ending ending, int status);
   bool goes_on() const { return ledger_ && ledger_->begun(); }
+  bool may_try_again() const { return attempts_ < core_.options.attempts && !aborted_; }
+
+  // exchange_route.cc: who is to answer.
+  std::optional<Route> choose();
+  std::optional<Route> choose_alone(std::span<const std::uint32_t> candidates);
+  std::optional<Route> choose_pair(const ModelWorkers& serving);
+  std::vector<std::uint32_t> able_to_go_on(const ModelWorkers& serving) const;
+  std::vector<std::uint32_t> to_avoid() const;
+  std::string why_nobody() const;
+
+  // exchange_pair.cc: what two workers answer together.
+  void start_prefill();
+  std::string room_fields(const Worker& prefill) const;
+  bool on_prefill_event(const wire::InnerNote& note, std::string_view event);
+  void on_prefill_end(PrefillLeg::End end, const Status& why);
+  void pair_failed(const Status& why);
+  void learn_pair();
+  // A refusal of what this gateway itself has put into the request.
+  static bool blames_room(int status, std::string_view body);
+  void leave_pair();
+  void end_rooms(const WorkerPtr& worker) const;
 
   // exchange_answer.cc: what comes back.
   void on_head(int status, const wire::HeaderList& headers);
@@ -88,6 +126,7 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   void on_end(const Status& status);
   bool on_event(std::string_view event);
   bool on_shoal_event(std::string_view event);
+  StreamLedger::Verdict forward(const wire::InnerNote& note, std::string_view event);
   void on_plain_event(std::string_view event);
   void on_usage(const wire::InnerNote& note);
   void first_token();
@@ -121,7 +160,10 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   std::int32_t attempts_ = 0;
   std::uint64_t attempt_number_ = 0;
   std::vector<WorkerPtr> tried_;
-  std::string fingerprint_;  // of the worker that has begun the answer
+  std::vector<std::pair<WorkerPtr, WorkerPtr>> tried_pairs_;  // prefill and decode worker
+  WorkerPtr kept_decode_;                                     // whose partner was lost: it may have another
+  std::string prefill_name_;                                  // of the last pair
+  std::string fingerprint_;                                   // of the worker that has begun the answer
   std::optional<wire::HttpReply> refusal_;
   TimePoint homeless_since_{};  // since when no worker can take it
   std::optional<StreamLedger> ledger_;
@@ -129,6 +171,7 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   bool begun_ = false;
   bool first_token_seen_ = false;
   bool ended_ = false;
+  bool aborted_ = false;
   std::int64_t events_ = 0;  // with data, of a plain engine
   std::int64_t input_tokens_ = 0;
   std::int64_t output_tokens_ = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gateway/exchange.h"
+#include "gateway/stream_event.h"
 #include "wire/api_error.h"
 #include "wire/inner_note.h"
 #include "wire/json.h"
@@ -24,21 +25,6 @@ constexpr std::array<std::string_view, 9> kOwnHeaders = {
 
 bool retryable(int status) {
   return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
-}
-
-std::string_view data_of(std::string_view event) {
-  constexpr std::string_view kData = "data:";
-  std::size_t at = 0;
-  if (!event.starts_with(kData)) {
-    at = event.find("\ndata:");
-    if (at == std::string_view::npos) return {};
-    ++at;
-  }
-  event.remove_prefix(at + kData.size());
-  if (event.starts_with(' ')) event.remove_prefix(1);
-  event = event.substr(0, event.find('\n'));
-  if (event.ends_with('\r')) event.remove_suffix(1);
-  return event;
 }
 
 std::int64_t usage_number(const wire::JsonElement& root, const char* name) {
@@ -75,12 +61,14 @@ bool Exchange::on_data(std::string_view bytes) {
       attempt_.splitter.push(bytes, [this](std::string_view event) { return on_event(event); });
   flush();
   if (ended_ || attempt_.number != number) return false;
-  if (!whole) {
+  if (whole) return true;
+  if (attempt_.failure && attempt_.leg != nullptr && attempt_.failure->code() == ErrorCode::kUnavailable) {
+    pair_failed(*attempt_.failure);
+  } else {
     worker_failed(attempt_.failure ? *attempt_.failure
                                    : Status(ErrorCode::kCorrupt, "its stream holds an event without an end"));
-    return false;
   }
-  return true;
+  return false;
 }
 
 // False: the worker is not to be listened to any longer; attempt_.failure says why.
@@ -89,6 +77,16 @@ bool Exchange::on_event(std::string_view event) {
   if (ledger_) return on_shoal_event(event);
   on_plain_event(event);
   return true;
+}
+
+// Goes out with the next flush where the client does not have it yet. event: without its note.
+StreamLedger::Verdict Exchange::forward(const wire::InnerNote& note, std::string_view event) {
+  const StreamLedger::Verdict verdict = ledger_->judge(note);
+  if (verdict != StreamLedger::Verdict::kForward) return verdict;
+  if (std::exchange(attempt_.continues, false)) core_.metrics.continued(true);
+  if (note.kind == wire::InnerNote::Kind::kTokens) first_token();
+  if (event != "\n" && event != "\r\n") out_ += event;
+  return verdict;
 }
 
 bool Exchange::on_shoal_event(std::string_view event) {
@@ -101,28 +99,21 @@ bool Exchange::on_shoal_event(std::string_view event) {
     const auto note = wire::InnerNote::parse(event.substr(0, line));
     if (!note) return give_up(ErrorCode::kCorrupt, "it speaks of its events in a way nobody understands");
     event.remove_prefix(line);
-    const bool empty = event == "\n" || event == "\r\n";
     if (note->kind == wire::InnerNote::Kind::kUsage) on_usage(*note);
-    switch (ledger_->judge(*note)) {
-      case StreamLedger::Verdict::kForward:
-        if (std::exchange(attempt_.continues, false)) core_.metrics.continued(true);
-        if (note->kind == wire::InnerNote::Kind::kTokens) first_token();
-        if (!empty) out_ += event;
-        return true;
-      case StreamLedger::Verdict::kDrop:
-        return true;
-      case StreamLedger::Verdict::kContradicts:
-        return give_up(ErrorCode::kCorrupt, "its answer is another than the one that was begun");
-    }
+    if (note->kind == wire::InnerNote::Kind::kTokens && attempt_.first_token == TimePoint{})
+      attempt_.first_token = now();
+    if (forward(*note, event) == StreamLedger::Verdict::kContradicts)
+      return give_up(ErrorCode::kCorrupt, "its answer is another than the one that was begun");
+    return true;
   }
   const std::string_view data = data_of(event);
-  if (data == "[DONE]") {
+  if (data == kDoneData) {
     if (!ledger_->finished())
       return give_up(ErrorCode::kCorrupt, "it ended its stream before the answer's end");
     attempt_.done = true;
     if (std::exchange(attempt_.continues, false)) core_.metrics.continued(true);
     out_ += event;
-  } else if (data.starts_with("{\"error\"")) {
+  } else if (is_error(data)) {
     // What befell that worker need not befall the next.
     return give_up(ErrorCode::kUnavailable, wire::error_message_of(data));
   }
@@ -132,9 +123,10 @@ bool Exchange::on_shoal_event(std::string_view event) {
 
 void Exchange::on_plain_event(std::string_view event) {
   const std::string_view data = data_of(event);
-  if (data == "[DONE]") {
+  if (data == kDoneData) {
     attempt_.done = true;
   } else if (!data.empty()) {
+    if (attempt_.first_token == TimePoint{}) attempt_.first_token = now();
     first_token();
     ++events_;
     if (data.find("\"usage\":{") != std::string_view::npos ||
@@ -152,9 +144,11 @@ void Exchange::on_plain_event(std::string_view event) {
 void Exchange::on_usage(const wire::InnerNote& note) {
   input_tokens_ = note.prompt_tokens;
   worker_seconds_ = static_cast<double>(note.first_token_us) * 1e-6;
-  if (attempts_ == 1 && worker_seconds_ > 0)
+  // What a pair's prefill worker took it says itself.
+  if (attempts_ == 1 && worker_seconds_ > 0 && attempt_.leg == nullptr)
     core_.registry.learn_prefill(
-        attempt_.worker, static_cast<double>(note.prompt_tokens - note.cached_tokens) + attempt_.choice.queue,
+        attempt_.worker,
+        static_cast<double>(note.prompt_tokens - note.cached_tokens) + attempt_.route.worker.waiting,
         worker_seconds_);
 }
 
@@ -171,7 +165,9 @@ void Exchange::flush() {
     wire::HeaderList headers = extra_headers();
     headers.insert(headers.end(), attempt_.headers.begin(), attempt_.headers.end());
     if (attempt_.worker->report) fingerprint_ = attempt_.worker->report->fingerprint;
-    response_->begin_stream(200, attempt_.content_type, headers);
+    // A prefill worker's first token may come before the decode worker's head.
+    const bool headed = !attempt_.content_type.empty();
+    response_->begin_stream(200, headed ? attempt_.content_type : wire::kSseContentType, headers);
   }
   // A client that has gone is told of by its own callback.
   const bool there = response_->write(out_);
@@ -199,7 +195,8 @@ void Exchange::on_end(const Status& status) {
     worker_failed(status);
   } else if (attempt_.streams) {
     worker_failed({ErrorCode::kUnavailable, "it ended its stream before the answer's end"});
-  } else if (retryable(attempt_.status) || begun_) {
+  } else if (retryable(attempt_.status) || begun_ ||
+             (attempt_.leg != nullptr && blames_room(attempt_.status, attempt_.body))) {
     worker_refused();
   } else {
     deliver_whole();
@@ -209,6 +206,7 @@ void Exchange::on_end(const Status& status) {
 void Exchange::finish_stream() {
   attempt_.judged = true;
   core_.registry.succeeded(attempt_.worker);
+  learn_pair();
   if (!begun_) {  // a stream without a single event
     begun_ = true;
     response_->begin_stream(200, attempt_.content_type, extra_headers());
@@ -231,6 +229,7 @@ void Exchange::deliver_whole() {
     attempt_.judged = true;
     core_.registry.succeeded(attempt_.worker);
   }
+  if (attempt_.status == 200) learn_pair();
   wire::HeaderList headers = extra_headers();
   headers.insert(headers.end(), attempt_.headers.begin(), attempt_.headers.end());
   response_->respond(attempt_.status, attempt_.content_type, attempt_.body, headers);
@@ -261,13 +260,16 @@ std::string Exchange::route_text() const {
   const Worker* worker = attempt_.worker != nullptr ? attempt_.worker.get()
                          : tried_.empty()           ? nullptr
                                                     : tried_.back().get();
+  const char* name = worker == nullptr ? "-" : worker->name.c_str();
+  const Route& route = attempt_.route;
+  const std::string who = route.prefill ? fmt::format("prefill={}; decode={}", prefill_name_, name)
+                                        : fmt::format("worker={}", name);
   return fmt::format(
-      "worker={}; reason={}; attempts={}; class={}; input={:.0f}; output_p50={:.0f}; output_p90={:.0f}; "
-      "queue={:.0f}; "
-      "seconds={:.3f}; trace={}",
-      worker == nullptr ? "-" : worker->name, policy::name_of(attempt_.choice.reason), attempts_,
-      policy::name_of(profile_.request_class), profile_.input_tokens, profile_.output_p50,
-      profile_.output_p90, attempt_.choice.queue, attempt_.choice.seconds, trace_.trace_id);
+      "{}; reason={}; attempts={}; class={}; input={:.0f}; output_p50={:.0f}; output_p90={:.0f}; "
+      "queue={:.0f}; seconds={:.3f}; trace={}",
+      who, policy::name_of(route.reason), attempts_, policy::name_of(profile_.request_class),
+      profile_.input_tokens, profile_.output_p50, profile_.output_p90,
+      route.prefill ? route.prefill->queue : route.worker.queue, route.seconds, trace_.trace_id);
 }
 
 }  // namespace shoal::gateway

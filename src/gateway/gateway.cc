@@ -98,6 +98,7 @@ struct Gateway::Impl {
   void add_user_routes(wire::HttpServer& server);
   void add_admin_routes(wire::HttpServer& server);
   void tick();
+  Status add_named_workers();
   Status listen();
   void end_all();
 };
@@ -157,6 +158,18 @@ void Gateway::Impl::tick() {
   timer.start(WorkerProber::kTick, [this] { tick(); });
 }
 
+Status Gateway::Impl::add_named_workers() {
+  const auto add = [this](const std::string& url, const WorkerName& as) {
+    return core.registry.add(url, WorkerSource::kStatic, as).status();
+  };
+  for (const std::string& url : core.options.workers) SHOAL_TRY(add(url, {}));
+  for (const GatewayOptions::PrefillWorker& prefill : core.options.prefill_workers)
+    SHOAL_TRY(add(prefill.url, {policy::WorkerRole::kPrefill, prefill.bootstrap_port}));
+  for (const std::string& url : core.options.decode_workers)
+    SHOAL_TRY(add(url, {policy::WorkerRole::kDecode, 0}));
+  return {};
+}
+
 Status Gateway::Impl::listen() {
   wire::HttpServerOptions http;
   http.tls = core.options.tls;
@@ -206,10 +219,7 @@ Gateway::Gateway(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Expected<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
-  for (const std::string& url : impl->core.options.workers) {
-    SHOAL_ASSIGN(worker, impl->core.registry.add(url, WorkerSource::kStatic));
-    (void)worker;
-  }
+  SHOAL_TRY(impl->add_named_workers());
   if (!impl->core.options.worker_file.empty()) {
     impl->file.emplace(impl->core.options.worker_file);
     SHOAL_TRY(impl->file->read_first(impl->core.registry));

@@ -14,6 +14,7 @@
 #include "gateway/gateway_metrics.h"
 #include "gateway/gateway_options.h"
 #include "gateway/worker_registry.h"
+#include "policy/pair_table.h"
 #include "policy/profile.h"
 #include "policy/resilience.h"
 #include "wire/event_loop.h"
@@ -28,6 +29,7 @@ struct GatewayCore {
       : options(std::move(given)),
         loop(on),
         registry(options.breaker),
+        pairs(options.breaker),
         profiler(options.classes),
         queue(options.max_running, options.max_queue, options.queue_patience),
         client(std::make_unique<wire::HttpClient>(
@@ -36,6 +38,7 @@ struct GatewayCore {
   const GatewayOptions options;
   wire::EventLoop& loop;
   WorkerRegistry registry;
+  policy::PairTable pairs;
   policy::Profiler profiler;
   policy::RetryBudget retries;
   AdmissionQueue queue;

@@ -52,10 +52,15 @@ GatewayMetrics::GatewayMetrics()
                                 "Arrival at the gateway to the first token sent on", kSeconds)),
       ttft_queue_(
           registry_.histogram("shoal_user_ttft_queue_seconds", "Of it, waiting in the gateway", kSeconds)),
-      ttft_execution_(registry_.histogram("shoal_user_ttft_execution_seconds",
-                                          "Of it, at the worker by its own clock", kSeconds)),
+      ttft_execution_(registry_.histogram(
+          "shoal_user_ttft_execution_seconds",
+          "Of it, at the worker (of a pair, the prefill worker) by its own clock", kSeconds)),
       ttft_network_(registry_.histogram("shoal_user_ttft_network_seconds",
                                         "Of it, the rest: the way there and back", kSeconds)),
+      handover_(registry_.histogram(
+          "shoal_gateway_handover_seconds",
+          "Of answers by a pair of workers, the prefill worker's first token to the decode worker's",
+          kSeconds)),
       e2e_(registry_.histogram("shoal_user_e2e_seconds", "Arrival at the gateway to the end of the answer",
                                kSeconds)),
       prompt_tokens_(
@@ -94,8 +99,8 @@ void GatewayMetrics::tokens(double prompt, double output) {
   output_tokens_.add(output);
 }
 
-std::string GatewayMetrics::text(const WorkerRegistry& workers, const AdmissionQueue& queue,
-                                 std::size_t connections) const {
+std::string GatewayMetrics::text(const WorkerRegistry& workers, std::size_t open_pairs,
+                                 const AdmissionQueue& queue, std::size_t connections) const {
   wire::MetricsWriter out;
   registry_.write(out);
   one(out, "shoal_gateway_requests_running", "Requests that have a place", queue.running());
@@ -103,6 +108,8 @@ std::string GatewayMetrics::text(const WorkerRegistry& workers, const AdmissionQ
       static_cast<double>(queue.waiting()));
   one(out, "shoal_gateway_worker_connections", "Connections open to workers",
       static_cast<double>(connections));
+  one(out, "shoal_gateway_pairs_avoided", "Pairs of workers that their breaker keeps requests from",
+      static_cast<double>(open_pairs));
   by_worker(out, workers, "shoal_gateway_worker_up", "Whether the worker takes requests", MetricType::kGauge,
             [&](const Worker& worker) { return workers.views()[worker.index].available ? 1 : 0; });
   by_worker(out, workers, "shoal_gateway_worker_in_flight", "Requests given to the worker",

@@ -32,15 +32,18 @@ class GatewayMetrics {
   void received() { received_.add(); }
   void ended(Ending ending) { ended_[static_cast<std::size_t>(ending)]->add(); }
   void routed(const char* reason);
-  // cause: refused, lost.
+  // cause: refused, lost, pair.
   void retried(const char* cause);
   void continued(bool possible);
   // Seconds; network: what is left of the whole.
   void first_token(double whole, double queue, double execution);
+  // Of a pair: from the prefill worker's first token to the decode worker's.
+  void handed_over(double seconds) { handover_.observe(seconds); }
   void finished(double seconds) { e2e_.observe(seconds); }
   void tokens(double prompt, double output);
 
-  std::string text(const WorkerRegistry& workers, const AdmissionQueue& queue, std::size_t connections) const;
+  std::string text(const WorkerRegistry& workers, std::size_t open_pairs, const AdmissionQueue& queue,
+                   std::size_t connections) const;
 
  private:
   wire::MetricsRegistry registry_;
@@ -50,6 +53,7 @@ class GatewayMetrics {
   wire::Histogram& ttft_queue_;
   wire::Histogram& ttft_execution_;
   wire::Histogram& ttft_network_;
+  wire::Histogram& handover_;
   wire::Histogram& e2e_;
   wire::Counter& prompt_tokens_;
   wire::Counter& output_tokens_;

@@ -31,7 +31,14 @@ struct GatewayOptions {
   std::string admin_key;         // empty: only this machine's own processes may use the admin API
   std::string registration_key;  // what workers that register must show; empty: nobody may
 
+  // Of engines that do not say where their bootstrap port is; workers of this system do.
+  struct PrefillWorker {
+    std::string url;
+    std::uint16_t bootstrap_port = 0;  // 0: the usual 8998
+  };
   std::vector<std::string> workers;
+  std::vector<PrefillWorker> prefill_workers;
+  std::vector<std::string> decode_workers;
   std::filesystem::path worker_file;  // one URL a line, looked at every second; empty: none
   std::shared_ptr<wire::TlsContext> worker_tls;
   std::string worker_api_key;

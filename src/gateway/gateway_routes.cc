@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "gateway/exchange.h"
 #include "wire/api_error.h"
 #include "wire/json.h"
 #include "wire/json_writer.h"
@@ -28,6 +29,7 @@ ordered_json json_of(const GatewayCore& core, const Worker& worker) {
   const policy::WorkerView& view = core.registry.views()[worker.index];
   ordered_json out = {{"url", worker.name},
                       {"source", name_of(worker.source)},
+                      {"role", name_of(view.role)},
                       {"kind", worker.report  ? "shoal"
                                : worker.plain ? "plain"
                                               : "unknown"},
@@ -110,9 +112,11 @@ void handle_health(GatewayCore& core, const wire::ResponsePtr& response) {
   const auto available = std::ranges::count_if(views, &policy::WorkerView::available);
   if (core.draining) {
     response->respond(wire::error_reply(Status(ErrorCode::kUnavailable, "this gateway is shutting down")));
-  } else if (available == 0) {
+  } else if (!core.registry.answers()) {
     std::string why = "this gateway has no workers";
-    if (!views.empty()) {
+    if (available > 0) {
+      why = "an answer takes a prefill and a decode worker: those that take requests are all of one role";
+    } else if (!views.empty()) {
       const Worker& first = *core.registry.at(0);
       why = fmt::format("none of {} workers takes requests; {}: {}", views.size(), first.name,
                         first.why.empty() ? "it drains, or its breaker is open" : first.why);
@@ -124,8 +128,9 @@ void handle_health(GatewayCore& core, const wire::ResponsePtr& response) {
 }
 
 void handle_metrics(GatewayCore& core, const wire::ResponsePtr& response) {
-  response->respond(200, wire::kMetricsContentType,
-                    core.metrics.text(core.registry, core.queue, core.client->open_connections()));
+  response->respond(
+      200, wire::kMetricsContentType,
+      core.metrics.text(core.registry, core.pairs.open(now()), core.queue, core.client->open_connections()));
 }
 
 void handle_abort(GatewayCore& core, const wire::HttpRequest& request, const wire::ResponsePtr& response,
@@ -150,10 +155,17 @@ void handle_abort(GatewayCore& core, const wire::HttpRequest& request, const wir
     Sum(const Sum&) = delete;
     ~Sum() { response->respond(200, "application/json", fmt::format(R"({{"cancelled":{}}})", cancelled)); }
   };
+  std::string rid;
+  if (const Status status = fields->text("rid", rid); !status.ok())
+    return response->respond(wire::error_reply(status));
+  for (const auto& [ignored, exchange] : core.exchanges) exchange->aborted(rid);
   // Answers when the last worker has: each call holds it.
   const auto sum = std::make_shared<Sum>(response);
   for (const WorkerPtr& worker : core.registry.workers()) {
-    if (worker->health != WorkerHealth::kUp || worker->plain) continue;
+    // Of a pair the decode worker ends the answer, and by its room the prefill worker's part.
+    if (worker->health != WorkerHealth::kUp || worker->plain ||
+        worker->role() == policy::WorkerRole::kPrefill)
+      continue;
     wire::HttpCall call;
     call.url = worker->url;
     call.url.path += "/abort_request";
@@ -208,6 +220,13 @@ void handle_post_worker(GatewayCore& core, const wire::HttpRequest& request,
   const bool leaves = report->state == "draining";
   WorkerPtr worker = core.registry.find(url);
   if (worker == nullptr && leaves) return respond(response, {{"status", "unknown"}});
+  // One that still finishes its last requests goes on telling how it is.
+  if (worker == nullptr && core.registry.is_dismissed(url, report->instance)) {
+    response->respond(wire::error_reply(409, "invalid_request_error",
+                                        "an operator has taken this worker away from this gateway; POST "
+                                        "/workers with its url brings it back"));
+    return;
+  }
   if (worker == nullptr) {
     auto added = core.registry.add(url, WorkerSource::kRegistered);
     if (!added.ok()) return response->respond(wire::error_reply(added.error()));
@@ -240,6 +259,7 @@ void handle_delete_worker(GatewayCore& core, const wire::HttpRequest& request,
                           const wire::ResponsePtr& response) {
   const WorkerPtr worker = named_worker(core, request.parameter("url").value_or(""), response);
   if (worker == nullptr) return;
+  core.registry.dismiss(worker);  // else its next report would bring it back
   if (request.parameter("now").value_or("") == "true") {
     core.registry.remove(worker, "an operator has removed it");
   } else {

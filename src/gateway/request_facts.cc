@@ -16,16 +16,16 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 constexpr std::int64_t kMostChoices = 4096;
 
 // Of a string, or of the texts in a list of content parts.
-std::int64_t text_bytes(JsonElement content) {
+policy::TextSize text_size(JsonElement content) {
   std::string_view text;
-  if (content.get_string().get(text) == SUCCESS) return static_cast<std::int64_t>(text.size());
+  if (content.get_string().get(text) == SUCCESS) return policy::TextSize::of(text);
+  policy::TextSize size;
   simdjson::dom::array parts;
-  if (content.get_array().get(parts) != SUCCESS) return 0;
-  std::int64_t bytes = 0;
+  if (content.get_array().get(parts) != SUCCESS) return size;
   for (const JsonElement part : parts) {
-    if (part["text"].get_string().get(text) == SUCCESS) bytes += static_cast<std::int64_t>(text.size());
+    if (part["text"].get_string().get(text) == SUCCESS) size += policy::TextSize::of(text);
   }
-  return bytes;
+  return size;
 }
 
 void read_messages(JsonElement messages, policy::RequestSize& size) {
@@ -33,7 +33,7 @@ void read_messages(JsonElement messages, policy::RequestSize& size) {
   if (messages.get_array().get(list) != SUCCESS) return;
   for (const JsonElement message : list) {
     JsonElement content;
-    if (message["content"].get(content) == SUCCESS) size.text_bytes += text_bytes(content);
+    if (message["content"].get(content) == SUCCESS) size.text += text_size(content);
   }
 }
 
@@ -41,7 +41,7 @@ void read_messages(JsonElement messages, policy::RequestSize& size) {
 std::int32_t read_prompt(JsonElement prompt, policy::RequestSize& size) {
   std::string_view text;
   if (prompt.get_string().get(text) == SUCCESS) {
-    size.text_bytes += static_cast<std::int64_t>(text.size());
+    size.text += policy::TextSize::of(text);
     return 1;
   }
   simdjson::dom::array list;
@@ -50,7 +50,7 @@ std::int32_t read_prompt(JsonElement prompt, policy::RequestSize& size) {
   for (const JsonElement each : list) {
     simdjson::dom::array ids;
     if (each.get_string().get(text) == SUCCESS) {
-      size.text_bytes += static_cast<std::int64_t>(text.size());
+      size.text += policy::TextSize::of(text);
       ++prompts;
     } else if (each.get_array().get(ids) == SUCCESS) {
       size.token_ids += static_cast<std::int64_t>(std::distance(ids.begin(), ids.end()));
@@ -67,6 +67,12 @@ std::optional<std::int64_t> number(const wire::JsonFields& fields, std::string_v
   std::int64_t value = 0;
   if (!element || element->get_int64().get(value) != SUCCESS) return std::nullopt;
   return std::clamp<std::int64_t>(value, 0, most);
+}
+
+bool is_true(const wire::JsonFields& fields, std::string_view name) {
+  const auto element = fields.find(name);
+  bool value = false;
+  return element && element->get_bool().get(value) == SUCCESS && value;
 }
 
 // Past a JSON string that begins at `at` (on its quote).
@@ -103,12 +109,19 @@ Expected<RequestFacts> read_facts(std::string_view body) {
   SHOAL_TRY(fields.text("model", facts.model));
   SHOAL_TRY(fields.boolean("stream", facts.stream));
   facts.has_seed = fields.has("seed");
+  for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
+    facts.has_rooms = facts.has_rooms || fields.has(name);
+  if (const auto rid = fields.find("rid")) {
+    std::string_view name;
+    if (rid->get_string().get(name) == SUCCESS) facts.rid = name;
+  }
   if (fields.has("shoal_resume"))
     return wire::field_error("shoal_resume", "is what a gateway says to its workers, not a client's to send");
   if (const auto messages = fields.find("messages")) read_messages(*messages, facts.size);
   if (const auto prompt = fields.find("prompt")) facts.prompts = read_prompt(*prompt, facts.size);
   facts.size.max_tokens = number(fields, "max_completion_tokens", kMostTokens);
   if (!facts.size.max_tokens) facts.size.max_tokens = number(fields, "max_tokens", kMostTokens);
+  facts.alone = facts.size.max_tokens == 0 || (is_true(fields, "echo") && fields.has("logprobs"));
   const std::int64_t n = std::max<std::int64_t>(1, number(fields, "n", kMostChoices).value_or(1));
   facts.choices = static_cast<std::int32_t>(std::min<std::int64_t>(n * facts.prompts, kMostChoices));
   facts.size.choices = facts.choices;

@@ -19,6 +19,10 @@ struct RequestFacts {
   std::string model;  // empty where none is named
   bool stream = false;
   bool has_seed = false;
+  bool has_rooms = false;  // names a handover itself
+  // What two workers cannot answer together: nothing to decode, or log-probabilities of the prompt.
+  bool alone = false;
+  std::string rid;           // the client's name for it
   std::int32_t prompts = 1;  // of /v1/completions
   std::int32_t choices = 1;  // in all
   policy::RequestSize size;

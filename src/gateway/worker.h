@@ -40,8 +40,12 @@ const char* name_of(WorkerHealth health);
 
 struct Worker {
   wire::Url url;
-  std::string name;  // scheme, host and port
+  std::string name;      // scheme, host and port
+  std::uint64_t id = 0;  // never another's
   WorkerSource source = WorkerSource::kStatic;
+  // As it was named; kBoth: it says itself. A plain engine is what it was named as.
+  policy::WorkerRole named_role = policy::WorkerRole::kBoth;
+  std::uint16_t bootstrap_port = 0;  // of a prefill worker; 0: not known
   WorkerHealth health = WorkerHealth::kUnknown;
   std::string why;        // it takes no requests; empty where it does
   bool draining = false;  // takes no new requests, by the operator's word
@@ -60,6 +64,7 @@ struct Worker {
   double prefill_rate = 0;
 
   bool resumes() const { return report && report->resumes; }
+  policy::WorkerRole role() const;
 };
 
 using WorkerPtr = std::shared_ptr<Worker>;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <utility>
 
 #include "core/log.h"
@@ -13,6 +15,8 @@ namespace {
 constexpr double kRateForget = 0.9;
 // Shorter prompts tell of overheads, not of speed.
 constexpr double kLeastRateTokens = 64;
+
+constexpr std::size_t kMostDismissed = 1024;
 
 policy::WorkerRole role_of(const std::string& role) {
   if (role == "prefill") return policy::WorkerRole::kPrefill;
@@ -60,13 +64,20 @@ const char* name_of(WorkerHealth health) {
   return "unknown";
 }
 
-Reservation::Reservation(WorkerRegistry& registry, WorkerPtr worker, double tokens)
-    : registry_(&registry), worker_(std::move(worker)), tokens_(tokens), generation_(worker_->generation) {}
+policy::WorkerRole Worker::role() const { return report ? role_of(report->role) : named_role; }
+
+Reservation::Reservation(WorkerRegistry& registry, WorkerPtr worker, double tokens, double pages)
+    : registry_(&registry),
+      worker_(std::move(worker)),
+      tokens_(tokens),
+      pages_(pages),
+      generation_(worker_->generation) {}
 
 Reservation::Reservation(Reservation&& other) noexcept
     : registry_(other.registry_),
       worker_(std::move(other.worker_)),
       tokens_(std::exchange(other.tokens_, 0)),
+      pages_(other.pages_),
       generation_(other.generation_) {
   other.worker_ = nullptr;
 }
@@ -78,6 +89,7 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   worker_ = std::move(other.worker_);
   other.worker_ = nullptr;
   tokens_ = std::exchange(other.tokens_, 0);
+  pages_ = other.pages_;
   generation_ = other.generation_;
   return *this;
 }
@@ -102,26 +114,37 @@ void Reservation::release() {
   if (!registry_->holds(worker)) return;
   policy::WorkerView& view = registry_->views_[worker->index];
   --view.in_flight;
-  if (generation_ == worker->generation) --view.in_flight_since_report;
+  if (generation_ == worker->generation) {
+    --view.in_flight_since_report;
+    view.pages_since_report = std::max(0.0, view.pages_since_report - pages_);
+  }
   if (worker->leaving) registry_->remove_if_done(worker);
 }
 
-Expected<WorkerPtr> WorkerRegistry::add(std::string_view text, WorkerSource source) {
+Expected<WorkerPtr> WorkerRegistry::add(std::string_view text, WorkerSource source, const WorkerName& as) {
   SHOAL_ASSIGN(url, parse_worker_url(text));
   const std::string name = name_of_url(url);
+  if (source == WorkerSource::kAdmin) dismissed_.erase(name);
   if (WorkerPtr known = find(name)) {
+    if (as.role != policy::WorkerRole::kBoth && known->named_role != as.role)
+      return Status(ErrorCode::kInvalidArgument, fmt::format("{} is named in two roles", name));
     known->leaving = false;
     return known;
   }
   auto worker = std::make_shared<Worker>();
   worker->url = std::move(url);
   worker->name = name;
+  worker->id = next_id_++;
   worker->source = source;
+  worker->named_role = as.role;
+  worker->bootstrap_port = as.bootstrap_port;
   worker->why = "it has not been heard of yet";
   worker->breaker = policy::Breaker(breaker_);
   worker->index = static_cast<std::uint32_t>(workers_.size());
   workers_.push_back(worker);
   views_.emplace_back();
+  views_.back().id = worker->id;
+  views_.back().role = as.role;
   by_model_stale_ = true;
   log(LogLevel::kInfo, "worker.added", "worker={} source={}", name, name_of(source));
   return worker;
@@ -160,6 +183,19 @@ void WorkerRegistry::remove(const WorkerPtr& worker, const std::string& why) {
   tell_lost(*worker, why);
 }
 
+void WorkerRegistry::dismiss(const WorkerPtr& worker) {
+  if (worker->source != WorkerSource::kRegistered || !worker->report) return;
+  if (dismissed_.size() >= kMostDismissed) dismissed_.erase(dismissed_.begin());
+  dismissed_[worker->name] = worker->report->instance;
+}
+
+bool WorkerRegistry::is_dismissed(std::string_view text, const std::string& instance) const {
+  const auto url = parse_worker_url(text);
+  if (!url.ok()) return false;
+  const auto it = dismissed_.find(name_of_url(*url));
+  return it != dismissed_.end() && it->second == instance;
+}
+
 void WorkerRegistry::tell_lost(Worker& worker, const std::string& why) {
   // Each leaves the set as it is told.
   const std::vector<WorkerUser*> users(worker.users.begin(), worker.users.end());
@@ -186,7 +222,10 @@ void WorkerRegistry::apply(const WorkerPtr& worker, wire::WorkerReport report, T
   worker->heard = now;
   ++worker->generation;
   policy::WorkerView& view = views_[worker->index];
-  view.role = role_of(report.role);
+  set_role(*worker, role_of(report.role));
+  // Of the hash 0 is that of plain engines, which do not say what they have loaded.
+  view.kind = std::hash<std::string>()(report.fingerprint) | 1;
+  if (report.bootstrap_port != 0) worker->bootstrap_port = static_cast<std::uint16_t>(report.bootstrap_port);
   view.pages = report.pages;
   view.max_sequences = static_cast<std::int32_t>(std::min<std::int64_t>(report.max_sequences, 1 << 20));
   view.load =
@@ -195,6 +234,7 @@ void WorkerRegistry::apply(const WorkerPtr& worker, wire::WorkerReport report, T
                          report.uncached_tokens, report.free_pages};
   view.reserved_since_report = 0;
   view.in_flight_since_report = 0;
+  view.pages_since_report = 0;
   const std::string state = report.state;
   const std::string why = report.why.empty() ? "it is " + state : report.why;
   worker->report = std::move(report);
@@ -202,11 +242,17 @@ void WorkerRegistry::apply(const WorkerPtr& worker, wire::WorkerReport report, T
     set_down(worker, why, stuck);
     return;
   }
-  if (worker->health != WorkerHealth::kUp) log(LogLevel::kInfo, "worker.up", "worker={}", worker->name);
+  if (worker->named_role != policy::WorkerRole::kBoth && worker->named_role != view.role) {
+    set_down(worker,
+             fmt::format("it was named as a {} worker, and says that its role is {}",
+                         policy::name_of(worker->named_role), policy::name_of(view.role)),
+             false);
+    return;
+  }
+  if (worker->health != WorkerHealth::kUp)
+    log(LogLevel::kInfo, "worker.up", "worker={} role={}", worker->name, policy::name_of(view.role));
   worker->health = WorkerHealth::kUp;
-  worker->why = view.role == policy::WorkerRole::kBoth
-                    ? ""
-                    : fmt::format("its role is {}: it takes no whole requests", worker->report->role);
+  worker->why.clear();
   refresh(*worker, now);
 }
 
@@ -221,10 +267,12 @@ void WorkerRegistry::apply_plain(const WorkerPtr& worker, std::vector<std::strin
   worker->heard = now;
   // It says nothing of its load: what this gateway gave it is all that is known.
   policy::WorkerView& view = views_[worker->index];
-  view.role = policy::WorkerRole::kBoth;
+  set_role(*worker, worker->named_role);
+  view.kind = 0;
   view.load = policy::WorkerLoad{now, view.in_flight, 0, static_cast<std::int64_t>(view.reserved_tokens), 0};
   view.reserved_since_report = 0;
   view.in_flight_since_report = 0;
+  view.pages_since_report = 0;
   ++worker->generation;
   refresh(*worker, now);
 }
@@ -236,6 +284,11 @@ void WorkerRegistry::set_down(const WorkerPtr& worker, const std::string& why, b
   worker->why = why;
   refresh(*worker, now());
   if (lost) tell_lost(*worker, why);
+}
+
+void WorkerRegistry::mistrust(const WorkerPtr& worker, const Status& why) {
+  if (why.code() == ErrorCode::kUnavailable && worker->health == WorkerHealth::kUp)
+    set_down(worker, why.message(), false);
 }
 
 void WorkerRegistry::succeeded(const WorkerPtr& worker) {
@@ -268,16 +321,21 @@ void WorkerRegistry::learn_prefill(const WorkerPtr& worker, double tokens, doubl
   refresh(*worker, now());
 }
 
-Reservation WorkerRegistry::reserve(const WorkerPtr& worker, double uncached_tokens, TimePoint now) {
+Reservation WorkerRegistry::reserve(const WorkerPtr& worker, double uncached_tokens, double pages,
+                                    TimePoint now) {
   policy::WorkerView& view = views_[worker->index];
+  // Whole ones: what is added and taken back in another order must come to nothing.
+  uncached_tokens = std::round(uncached_tokens);
+  pages = std::round(pages);
   view.reserved_tokens += uncached_tokens;
   view.reserved_since_report += uncached_tokens;
   ++view.in_flight;
   ++view.in_flight_since_report;
+  view.pages_since_report += pages;
   ++worker->requests;
   worker->breaker.sent(now);
   if (!worker->breaker.passes(now)) refresh(*worker, now);
-  return Reservation(*this, worker, uncached_tokens);
+  return Reservation(*this, worker, uncached_tokens, pages);
 }
 
 void WorkerRegistry::tick(TimePoint now) {
@@ -287,8 +345,8 @@ void WorkerRegistry::tick(TimePoint now) {
 void WorkerRegistry::refresh(const Worker& worker, TimePoint now) {
   if (worker.index >= workers_.size() || workers_[worker.index].get() != &worker) return;
   policy::WorkerView& view = views_[worker.index];
-  view.available = worker.health == WorkerHealth::kUp && view.role == policy::WorkerRole::kBoth &&
-                   !worker.draining && !worker.leaving && worker.breaker.passes(now);
+  view.available =
+      worker.health == WorkerHealth::kUp && !worker.draining && !worker.leaving && worker.breaker.passes(now);
   view.prefill_rate = worker.prefill_rate;
 }
 
@@ -298,19 +356,44 @@ void WorkerRegistry::set_models(Worker& worker, const std::vector<std::string>& 
   by_model_stale_ = true;
 }
 
-std::span<const std::uint32_t> WorkerRegistry::serving(const std::string& model) {
+void WorkerRegistry::set_role(const Worker& worker, policy::WorkerRole role) {
+  policy::WorkerView& view = views_[worker.index];
+  by_model_stale_ = by_model_stale_ || view.role != role;
+  view.role = role;
+}
+
+const ModelWorkers& WorkerRegistry::serving(const std::string& model) {
+  static const ModelWorkers kNobody;
   if (by_model_stale_) {
     by_model_.clear();
+    const auto add = [this](ModelWorkers& to, std::uint32_t index) {
+      to.all.push_back(index);
+      const policy::WorkerRole role = views_[index].role;
+      (role == policy::WorkerRole::kPrefill  ? to.prefill
+       : role == policy::WorkerRole::kDecode ? to.decode
+                                             : to.whole)
+          .push_back(index);
+    };
     for (const WorkerPtr& worker : workers_) {
-      by_model_[""].push_back(worker->index);
+      add(by_model_[""], worker->index);
       for (const std::string& name : worker->models) {
-        if (!name.empty()) by_model_[name].push_back(worker->index);
+        if (!name.empty()) add(by_model_[name], worker->index);
       }
     }
     by_model_stale_ = false;
   }
   const auto it = by_model_.find(model);
-  return it == by_model_.end() ? std::span<const std::uint32_t>() : it->second;
+  return it == by_model_.end() ? kNobody : it->second;
+}
+
+bool WorkerRegistry::answers() const {
+  bool prefill = false, decode = false;
+  for (const policy::WorkerView& view : views_) {
+    if (!view.available) continue;
+    if (view.role == policy::WorkerRole::kBoth) return true;
+    (view.role == policy::WorkerRole::kPrefill ? prefill : decode) = true;
+  }
+  return prefill && decode;
 }
 
 std::map<std::string, WorkerPtr> WorkerRegistry::models() const {

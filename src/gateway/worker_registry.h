@@ -41,25 +41,44 @@ class Reservation {
 
  private:
   friend class WorkerRegistry;
-  Reservation(WorkerRegistry& registry, WorkerPtr worker, double tokens);
+  Reservation(WorkerRegistry& registry, WorkerPtr worker, double tokens, double pages);
 
   WorkerRegistry* registry_ = nullptr;
   WorkerPtr worker_;
   double tokens_ = 0;
+  double pages_ = 0;
   std::uint64_t generation_ = 0;  // of the worker's report when it was made
+};
+
+// Workers that serve a model, up or not, by the part of a request they take; indexes, each list in order.
+struct ModelWorkers {
+  std::vector<std::uint32_t> all;
+  std::vector<std::uint32_t> whole;
+  std::vector<std::uint32_t> prefill;
+  std::vector<std::uint32_t> decode;
+};
+
+// How a worker is added.
+struct WorkerName {
+  policy::WorkerRole role = policy::WorkerRole::kBoth;  // kBoth: it says itself
+  std::uint16_t bootstrap_port = 0;                     // of a prefill worker; 0: it says itself
 };
 
 class WorkerRegistry {
  public:
   explicit WorkerRegistry(policy::Breaker::Options breaker = {}) : breaker_(breaker) {}
 
-  // kInvalidArgument where it is no URL; one that is known already is given back as it is, and stays if it
-  // was to leave.
-  Expected<WorkerPtr> add(std::string_view url, WorkerSource source);
+  // kInvalidArgument where it is no URL, or has another role already; one that is known is given back as it
+  // is, and stays if it was to leave.
+  Expected<WorkerPtr> add(std::string_view url, WorkerSource source, const WorkerName& as = {});
   // Takes no new requests and goes when the last one there has ended.
   void leave(const WorkerPtr& worker);
   // Goes now; its users go on elsewhere.
   void remove(const WorkerPtr& worker, const std::string& why);
+  // This process of a worker that registers itself is not wanted: its next report would bring it back. A
+  // successor is another process; so is one that an operator adds by hand.
+  void dismiss(const WorkerPtr& worker);
+  bool is_dismissed(std::string_view url, const std::string& instance) const;
   void set_draining(const WorkerPtr& worker, bool draining);
   WorkerPtr find(std::string_view url_or_name) const;
   // Whether it is still here.
@@ -74,6 +93,9 @@ class WorkerRegistry {
   // It takes no requests for now. lost: those there are not to be waited for either.
   void set_down(const WorkerPtr& worker, const std::string& why, bool lost);
 
+  // A request there found nobody: it takes no further ones before it speaks again.
+  void mistrust(const WorkerPtr& worker, const Status& why);
+
   // How a request there went, for the breaker.
   void succeeded(const WorkerPtr& worker);
   void failed(const WorkerPtr& worker, TimePoint now);
@@ -81,7 +103,8 @@ class WorkerRegistry {
   void forgotten(const WorkerPtr& worker);
   void learn_prefill(const WorkerPtr& worker, double tokens, double seconds);
 
-  Reservation reserve(const WorkerPtr& worker, double uncached_tokens, TimePoint now);
+  // pages: of KV that the request will hold there.
+  Reservation reserve(const WorkerPtr& worker, double uncached_tokens, double pages, TimePoint now);
 
   // Breakers that open with time, and workers that wait to leave.
   void tick(TimePoint now);
@@ -89,8 +112,10 @@ class WorkerRegistry {
   std::span<const policy::WorkerView> views() const { return views_; }
   const std::vector<WorkerPtr>& workers() const { return workers_; }
   const WorkerPtr& at(std::uint32_t index) const { return workers_[index]; }
-  // Indexes of those that serve the model, up or not; all of them where model is empty.
-  std::span<const std::uint32_t> serving(const std::string& model);
+  // Of every model where model is empty.
+  const ModelWorkers& serving(const std::string& model);
+  // Whether anybody takes whole requests, alone or as a pair.
+  bool answers() const;
   // All models with the worker's card that names each, by name.
   std::map<std::string, WorkerPtr> models() const;
 
@@ -104,8 +129,12 @@ class WorkerRegistry {
   policy::Breaker::Options breaker_;
   std::vector<WorkerPtr> workers_;
   std::vector<policy::WorkerView> views_;
-  std::unordered_map<std::string, std::vector<std::uint32_t>> by_model_;  // "" for all
-  bool by_model_stale_ = false;
+  void set_role(const Worker& worker, policy::WorkerRole role);
+
+  std::uint64_t next_id_ = 1;
+  std::unordered_map<std::string, ModelWorkers> by_model_;  // "" for all
+  bool by_model_stale_ = true;
+  std::map<std::string, std::string> dismissed_;  // the instance, by name
 };
 
 }  // namespace shoal::gateway

@@ -16,6 +16,7 @@
 namespace shoal::policy {
 
 enum class WorkerRole : std::uint8_t { kBoth, kPrefill, kDecode };
+const char* name_of(WorkerRole role);
 
 // What a worker said last.
 struct WorkerLoad {
@@ -27,6 +28,8 @@ struct WorkerLoad {
 };
 
 struct WorkerView {
+  std::uint64_t id = 0;    // never another worker's, unlike its place in the fleet
+  std::uint64_t kind = 0;  // prefill and decode workers of one kind can hand over to each other
   WorkerRole role = WorkerRole::kBoth;
   bool available = false;  // takes requests: up, not draining, its breaker lets them pass
   std::optional<WorkerLoad> load;
@@ -35,6 +38,7 @@ struct WorkerView {
   double reserved_since_report = 0;  // of these, what `load` cannot contain
   std::int32_t in_flight = 0;        // requests without their end
   std::int32_t in_flight_since_report = 0;
+  double pages_since_report = 0;  // that requests given since will hold
   // From its card; 0: unknown.
   std::int64_t pages = 0;
   std::int32_t max_sequences = 0;

@@ -43,33 +43,64 @@ RequestClass classify(double input_tokens, double output_tokens, const ClassLimi
   return long_output ? RequestClass::kGeneration : RequestClass::kChat;
 }
 
-double InputTokens::estimate(std::int64_t bytes) const {
-  return std::max(1.0, overhead_ + per_byte_ * static_cast<double>(bytes));
+TextSize TextSize::of(std::string_view text) {
+  constexpr std::size_t kMostCounted = 16 * 1024;
+  enum class Kind : std::uint8_t { kNone, kBlank, kWord, kDigit, kOther };
+  const auto kind_of = [](unsigned char c) {
+    if (c >= 0x80 || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::kWord;
+    if (c >= '0' && c <= '9') return Kind::kDigit;
+    return c == ' ' || (c >= '\t' && c <= '\r') ? Kind::kBlank : Kind::kOther;
+  };
+  TextSize size{static_cast<std::int64_t>(text.size()), 0};
+  const std::string_view counted = text.substr(0, kMostCounted);
+  Kind before = Kind::kNone;
+  for (const char c : counted) {
+    const Kind kind = kind_of(static_cast<unsigned char>(c));
+    // A blank goes with what follows it; a line's end stands for itself.
+    const bool begins = kind == Kind::kDigit || (kind == Kind::kBlank ? c == '\n' : kind != before);
+    size.pieces += begins ? 1 : 0;
+    before = kind;
+  }
+  if (!counted.empty()) size.pieces *= static_cast<double>(text.size()) / static_cast<double>(counted.size());
+  return size;
 }
 
-double InputTokens::bytes_per_token() const { return 1 / per_byte_; }
+TextSize& TextSize::operator+=(const TextSize& other) {
+  bytes += other.bytes;
+  pieces += other.pieces;
+  return *this;
+}
 
-void InputTokens::learn(std::int64_t bytes, std::int64_t tokens) {
-  if (bytes <= 0 || tokens <= 0) return;
+double InputTokens::estimate(const TextSize& text) const {
+  return std::max(1.0, terms_[0] + terms_[1] * text.pieces + terms_[2] * static_cast<double>(text.bytes));
+}
+
+void InputTokens::learn(const TextSize& text, std::int64_t tokens) {
+  if (text.bytes <= 0 || tokens <= 0) return;
   // Errors count relative to the tokens, so that one long text does not outvote a hundred short ones.
-  const double one = 1 / static_cast<double>(tokens);
-  const double x = static_cast<double>(bytes) / static_cast<double>(tokens);
-  a00_ = kForget * a00_ + one * one;
-  a01_ = kForget * a01_ + one * x;
-  a11_ = kForget * a11_ + x * x;
-  b0_ = kForget * b0_ + one;
-  b1_ = kForget * b1_ + x;
-  // The prior: an overhead of 0, on the scale of the texts seen, and kFirstPerByte.
-  const double a00 = a00_ * (1 + kPrior);
-  const double a11 = a11_ + kPrior * x * x;
-  const double b1 = b1_ + kPrior * x * x * kFirstPerByte;
-  const double determinant = a00 * a11 - a01_ * a01_;
-  if (!(determinant > 1e-12 * a00 * a11)) return;
-  const double overhead = (b0_ * a11 - b1 * a01_) / determinant;
-  // A template never takes tokens away.
-  overhead_ = std::max(0.0, overhead);
-  const double per_byte = overhead >= 0 ? (a00 * b1 - a01_ * b0_) / determinant : b1 / a11;
-  per_byte_ = std::clamp(per_byte, 1e-4, 4.0);
+  const double weight = 1 / static_cast<double>(tokens);
+  const Terms x{weight, weight * text.pieces, weight * static_cast<double>(text.bytes)};
+  for (std::size_t i = 0; i < kTerms; ++i) {
+    for (std::size_t j = 0; j < kTerms; ++j) a_[i][j] = kForget * a_[i][j] + x[i] * x[j];
+    b_[i] = kForget * b_[i] + x[i];
+  }
+  solve(x);
+}
+
+// Coordinate descent from the last solution: no term falls below 0, for neither a template nor a byte takes
+// tokens away. The prior holds terms where texts do not differ in them: no overhead, nothing for pieces,
+// kFirstPerByte.
+void InputTokens::solve(const Terms& scale) {
+  constexpr int kSweeps = 30;
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    for (std::size_t i = 0; i < kTerms; ++i) {
+      const double prior = kPrior * (i == 0 ? a_[0][0] : scale[i] * scale[i]);
+      double rest = b_[i] + (i == 2 ? prior * kFirstPerByte : 0);
+      for (std::size_t j = 0; j < kTerms; ++j) rest -= i == j ? 0 : a_[i][j] * terms_[j];
+      const double whole = a_[i][i] + prior;
+      if (whole > 0) terms_[i] = std::max(0.0, rest / whole);
+    }
+  }
 }
 
 void OutputTokens::learn(std::int64_t tokens) {
@@ -112,9 +143,9 @@ Profile Profiler::profile(std::string_view group, std::string_view member, const
   const Entry* whole = find(group);
   const Entry* part = find(member_key(group, member));
   Profile profile;
-  const double text = size.text_bytes == 0 ? 0
-                      : whole != nullptr   ? whole->input.estimate(size.text_bytes)
-                                           : InputTokens().estimate(size.text_bytes);
+  const double text = size.text.bytes == 0 ? 0
+                      : whole != nullptr   ? whole->input.estimate(size.text)
+                                           : InputTokens().estimate(size.text);
   profile.input_tokens = std::max(1.0, text + static_cast<double>(size.token_ids));
   const double most =
       size.max_tokens ? static_cast<double>(std::max<std::int64_t>(1, *size.max_tokens)) : 1e9;
@@ -133,7 +164,7 @@ Profile Profiler::profile(std::string_view group, std::string_view member, const
 void Profiler::learn(std::string_view group, std::string_view member, const RequestSize& size,
                      std::int64_t input_tokens, std::int64_t output_tokens) {
   Entry& whole = take(group);
-  if (size.text_bytes > 0 && size.token_ids == 0) whole.input.learn(size.text_bytes, input_tokens);
+  if (size.text.bytes > 0 && size.token_ids == 0) whole.input.learn(size.text, input_tokens);
   whole.output.learn(output_tokens);
   take(member_key(group, member)).output.learn(output_tokens);
 }

@@ -5,6 +5,7 @@
 //   1. Estimates are finite and at least 1 token; an output never exceeds what the request allows.
 //   2. Before anything has been learned a text has a token for every 4 bytes, and answers are as long as they
 //      may, up to 256 tokens.
+//   3. No estimate falls when a text grows.
 
 #pragma once
 
@@ -29,10 +30,21 @@ struct ClassLimits {
 };
 RequestClass classify(double input_tokens, double output_tokens, const ClassLimits& limits = {});
 
+// A text's length, as bytes and as pieces: words, single digits, runs of other signs. Every tokenizer cuts
+// there first; bytes tell how far it must cut on.
+struct TextSize {
+  std::int64_t bytes = 0;
+  double pieces = 0;
+
+  // Counts the first 16 KiB; what follows is taken for more of the same.
+  static TextSize of(std::string_view text);
+  TextSize& operator+=(const TextSize& other);
+};
+
 // What a request says by itself.
 struct RequestSize {
-  std::int64_t text_bytes = 0;  // of its prompt or its messages
-  std::int64_t token_ids = 0;   // of prompts given as ids
+  TextSize text;               // of its prompt or its messages
+  std::int64_t token_ids = 0;  // of prompts given as ids
   std::int32_t choices = 1;
   std::optional<std::int64_t> max_tokens;  // of each choice
 };
@@ -47,19 +59,23 @@ struct Profile {
   double uncached_tokens() const { return input_tokens > cached_tokens ? input_tokens - cached_tokens : 0; }
 };
 
-// Tokens of a text as an overhead (the chat template's own words) and so many for each byte, learned from
-// requests that were answered: least squares on relative errors with forgetting.
+// Tokens of a text as an overhead (the chat template's own words), so many for each piece and so many for
+// each byte, none below 0, learned from requests that were answered: least squares on relative errors with
+// forgetting.
 class InputTokens {
  public:
-  double estimate(std::int64_t bytes) const;
-  void learn(std::int64_t bytes, std::int64_t tokens);
-  double bytes_per_token() const;
+  double estimate(const TextSize& text) const;
+  void learn(const TextSize& text, std::int64_t tokens);
 
  private:
-  // Normal equations of both terms.
-  double a00_ = 0, a01_ = 0, a11_ = 0, b0_ = 0, b1_ = 0;
-  double overhead_ = 0;
-  double per_byte_ = 0.25;
+  static constexpr std::size_t kTerms = 3;  // overhead, pieces, bytes
+  using Terms = std::array<double, kTerms>;
+  void solve(const Terms& scale);
+
+  // Normal equations.
+  std::array<Terms, kTerms> a_{};
+  Terms b_{};
+  Terms terms_{0, 0, 0.25};
 };
 
 // How long answers turned out: quantiles of the last kKept.

@@ -63,6 +63,12 @@ wire::AnswerId answer_id(const Worker& worker, const wire::HttpRequest& http,
   return {std::move(id), created, worker.served_name};
 }
 
+// What the engine calls it. A gateway that tries anew, here of all places, names the same answer again before the
+// engine has heard that the first try is over.
+std::string engine_name(const Worker& worker, const wire::AnswerId& answer) {
+  return fmt::format("{}/{}", answer.id, worker.text->current());
+}
+
 // One that asks for notes, and can go on elsewhere.
 bool comes_from_gateway(const wire::HttpRequest& http) { return http.header("x-shoal-inner") == "1"; }
 
@@ -99,7 +105,7 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
   SHOAL_ASSIGN(resume, wire::parse_resume(http.body, chat.common.sampling.n));
   if (!resume.empty()) request.resume = resumed_choices(resume, 0, chat.common.sampling.n);
   wire::AnswerId answer = answer_id(worker, http, response, chat.common.rid, "chatcmpl-");
-  request.rid = answer.id;
+  request.rid = engine_name(worker, answer);
   request.continues_prompt = chat.continue_final_message;
   // A gateway goes on elsewhere where this worker loses a rank; whoever asks directly has nowhere else.
   request.outlives_ranks = !comes_from_gateway(http);
@@ -138,7 +144,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
     SHOAL_ASSIGN(request, make_generate_request(completion.common, std::move(ids),
                                                 worker.engine->description().vocabulary));
     // The engine runs a name only once: the prompts of a list get a number each.
-    request.rid = answer.id;
+    request.rid = engine_name(worker, answer);
     if (completion.prompts.size() > 1) request.rid += fmt::format("-{}", prompts.size() - 1);
     request.continues_prompt = true;
     request.outlives_ranks = !comes_from_gateway(http);

@@ -22,6 +22,9 @@ wire::WorkerReport report_of(const Worker& worker, bool draining) {
   report.max_sequences = worker.max_sequences;
   report.created = worker.created;
   report.resumes = true;
+  if (worker.sender != nullptr) report.role = "prefill";
+  if (worker.receiver != nullptr) report.role = "decode";
+  if (worker.bootstrap != nullptr) report.bootstrap_port = worker.bootstrap->port();
   report.sequence = ++*worker.reports;
   const engine::WorkerReport ranks = engine.worker();
   report.epoch = static_cast<std::int64_t>(ranks.epoch.value);

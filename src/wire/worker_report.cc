@@ -44,6 +44,7 @@ std::string WorkerReport::to_json() const {
   out.end_array().key("fingerprint").string(fingerprint).key("context").integer(context);
   out.key("max_sequences").integer(max_sequences).key("pages").integer(pages);
   out.key("created").integer(created).key("resumes").boolean(resumes);
+  if (bootstrap_port != 0) out.key("bootstrap_port").integer(bootstrap_port);
   out.key("sequence").integer(sequence).key("epoch").integer(epoch).key("state").string(state);
   out.key("why").string(why).key("running").integer(running).key("waiting").integer(waiting);
   out.key("uncached_tokens").integer(uncached_tokens).key("free_pages").integer(free_pages);
@@ -77,6 +78,8 @@ Expected<WorkerReport> WorkerReport::parse(std::string_view json) {
   SHOAL_TRY(number(fields, "pages", report.pages));
   SHOAL_TRY(number(fields, "created", report.created));
   SHOAL_TRY(fields.boolean("resumes", report.resumes));
+  SHOAL_TRY(number(fields, "bootstrap_port", report.bootstrap_port));
+  if (report.bootstrap_port > 65'535) return field_error("bootstrap_port", "is no port");
   SHOAL_TRY(number(fields, "sequence", report.sequence));
   SHOAL_TRY(number(fields, "epoch", report.epoch));
   SHOAL_TRY(one_of(fields, "state", std::array<std::string_view, 4>{"ready", "loading", "draining", "stuck"},

@@ -29,11 +29,12 @@ struct WorkerReport {
   std::string role = "both";  // both, prefill or decode
   std::vector<std::string> models;
   std::string fingerprint;
-  std::int64_t context = 0;        // tokens
-  std::int64_t max_sequences = 0;  // that run at once
-  std::int64_t pages = 0;          // of KV, of 32 tokens
-  std::int64_t created = 0;        // of its models, seconds since 1970
-  bool resumes = false;            // speaks X-Shoal-Inner and shoal_resume
+  std::int64_t context = 0;         // tokens
+  std::int64_t max_sequences = 0;   // that run at once
+  std::int64_t pages = 0;           // of KV, of 32 tokens
+  std::int64_t created = 0;         // of its models, seconds since 1970
+  bool resumes = false;             // speaks X-Shoal-Inner and shoal_resume
+  std::int64_t bootstrap_port = 0;  // of a prefill worker; 0: none
 
   // Load. sequence: grows with every report of an instance.
   std::int64_t sequence = 0;

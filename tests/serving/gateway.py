@@ -5,14 +5,14 @@ from server import BINARY, Server
 
 
 class Gateway(Server):
-    """One `shoal gateway` in front of these workers (servers, or URLs)."""
+    """One `shoal gateway` in front of these workers (servers, or URLs); prefill, decode: those of the roles."""
 
-    def __init__(self, *workers, flags=(), **options):
-        urls = [worker if isinstance(worker, str) else worker.url for worker in workers]
-        flags = [*(word for url in urls for word in ("--worker", url)), *flags]
-        super().__init__(None, *flags, command="gateway", **options)
-        if urls:
-            self.wait_for_workers(len(urls))
+    def __init__(self, *workers, flags=(), prefill=(), decode=(), **options):
+        named = [(flag, worker if isinstance(worker, str) else worker.url)
+                 for flag, those in (("--worker", workers), ("--prefill", prefill), ("--decode", decode)) for worker in those]
+        super().__init__(None, *(word for pair in named for word in pair), *flags, command="gateway", **options)
+        if named:
+            self.wait_for_workers(len(named))
 
     def workers(self):
         return {worker["url"]: worker for worker in self.get("/workers")[1]["workers"]}

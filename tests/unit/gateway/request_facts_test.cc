@@ -20,7 +20,7 @@ TEST(RequestFacts, ReadsWhatDecisionsNeed) {
   EXPECT_TRUE(chat->stream);
   EXPECT_FALSE(chat->has_seed);
   EXPECT_EQ(chat->choices, 3);
-  EXPECT_EQ(chat->size.text_bytes, 12);
+  EXPECT_EQ(chat->size.text.bytes, 12);
   EXPECT_EQ(chat->size.max_tokens, 9);
   const auto lists = read_facts(R"({"prompt":[[1,2,3],[4]],"n":2,"seed":0})");
   EXPECT_EQ(lists->prompts, 2);
@@ -28,7 +28,7 @@ TEST(RequestFacts, ReadsWhatDecisionsNeed) {
   EXPECT_EQ(lists->size.token_ids, 4);
   EXPECT_TRUE(lists->has_seed);
   EXPECT_EQ(read_facts(R"({"prompt":[1,2,3]})")->prompts, 1);
-  EXPECT_EQ(read_facts(R"({"prompt":["ab","c"]})")->size.text_bytes, 3);
+  EXPECT_EQ(read_facts(R"({"prompt":["ab","c"]})")->size.text.bytes, 3);
 }
 
 TEST(RequestFacts, RefusesWhatItCannotRead) {

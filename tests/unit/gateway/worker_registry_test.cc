@@ -44,10 +44,10 @@ TEST(WorkerRegistry, IsAvailableOnlyWhenItHasSaidSo) {
   WorkerRegistry registry;
   const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
   EXPECT_FALSE(registry.views()[0].available) << "unknown is not up";
-  EXPECT_TRUE(registry.serving("m").empty());
+  EXPECT_TRUE(registry.serving("m").all.empty());
   registry.apply(worker, report(1), now());
   EXPECT_TRUE(registry.views()[0].available);
-  EXPECT_EQ(registry.serving("m").size(), 1U);
+  EXPECT_EQ(registry.serving("m").whole.size(), 1U);
   registry.set_draining(worker, true);
   EXPECT_FALSE(registry.views()[0].available);
   registry.set_draining(worker, false);
@@ -60,17 +60,67 @@ TEST(WorkerRegistry, IsAvailableOnlyWhenItHasSaidSo) {
   EXPECT_FALSE(registry.views()[0].available) << "older than what is known";
 }
 
-TEST(WorkerRegistry, AWorkerOfOnePartAloneTakesNoWholeRequests) {
+TEST(WorkerRegistry, WorkersAreListedByThePartTheyTake) {
   WorkerRegistry registry;
-  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  const WorkerPtr prefill = *registry.add("a:1", WorkerSource::kStatic);
+  const WorkerPtr decode = *registry.add("b:1", WorkerSource::kStatic, {policy::WorkerRole::kDecode});
   auto part = report(1);
   part.role = "prefill";
-  registry.apply(worker, part, now());
+  part.bootstrap_port = 7000;
+  registry.apply(prefill, part, now());
+  EXPECT_EQ(registry.serving("m").prefill, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(prefill->bootstrap_port, 7000);
+  EXPECT_FALSE(registry.answers()) << "nobody would go on with it";
+  part.role = "decode";
+  registry.apply(decode, part, now());
+  EXPECT_EQ(registry.serving("m").decode, std::vector<std::uint32_t>{1});
+  EXPECT_TRUE(registry.serving("m").whole.empty());
+  EXPECT_TRUE(registry.answers());
+  EXPECT_EQ(registry.views()[0].kind, registry.views()[1].kind) << "of one model file";
+  registry.apply(prefill, report(2), now());
+  EXPECT_EQ(registry.serving("m").whole, std::vector<std::uint32_t>{0}) << "another role";
+}
+
+TEST(WorkerRegistry, AWorkerThatSaysAnotherRoleThanItWasNamedInIsNotUsed) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic, {policy::WorkerRole::kPrefill});
+  registry.apply(worker, report(1), now());
   EXPECT_FALSE(registry.views()[0].available);
-  EXPECT_EQ(worker->why, "its role is prefill: it takes no whole requests");
+  EXPECT_EQ(worker->why, "it was named as a prefill worker, and says that its role is both");
+  EXPECT_FALSE(registry.add("a:1", WorkerSource::kStatic, {policy::WorkerRole::kDecode}).ok());
+}
+
+TEST(WorkerRegistry, APlainEngineHasTheRoleItWasNamedIn) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic, {policy::WorkerRole::kPrefill, 9000});
+  registry.apply_plain(worker, {"m"}, now());
+  EXPECT_TRUE(registry.views()[0].available);
+  EXPECT_EQ(registry.serving("m").prefill.size(), 1U);
+  EXPECT_EQ(worker->bootstrap_port, 9000);
+}
+
+TEST(WorkerRegistry, AProcessThatWasTakenAwayStaysAway) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kRegistered);
+  registry.apply(worker, report(1), now());
+  registry.dismiss(worker);
+  registry.remove(worker, "by an operator");
+  EXPECT_TRUE(registry.is_dismissed("http://a:1/", "i"));
+  EXPECT_FALSE(registry.is_dismissed("http://a:1/", "successor"));
+  EXPECT_TRUE(registry.add("a:1", WorkerSource::kAdmin).ok());
+  EXPECT_FALSE(registry.is_dismissed("http://a:1/", "i")) << "an operator's word counts";
+}
+
+TEST(WorkerRegistry, WhoDoesNotAnswerIsLeftAloneUntilItSpeaks) {
+  WorkerRegistry registry;
+  const WorkerPtr worker = *registry.add("a:1", WorkerSource::kStatic);
+  registry.apply(worker, report(1), now());
+  registry.mistrust(worker, {ErrorCode::kCorrupt, "it says what nobody understands"});
+  EXPECT_TRUE(registry.views()[0].available);
+  registry.mistrust(worker, {ErrorCode::kUnavailable, "connection refused"});
+  EXPECT_FALSE(registry.views()[0].available);
   registry.apply(worker, report(2), now());
   EXPECT_TRUE(registry.views()[0].available);
-  EXPECT_EQ(worker->why, "");
 }
 
 TEST(WorkerFile, OnlyARegularFileIsRead) {
@@ -88,8 +138,8 @@ TEST(Reservation, IsTakenBackOnceHoweverItEnds) {
   registry.apply(worker, report(1), now());
   const auto& view = registry.views()[0];
   {
-    Reservation first = registry.reserve(worker, 100, now());
-    Reservation second = registry.reserve(worker, 50, now());
+    Reservation first = registry.reserve(worker, 100, 0, now());
+    Reservation second = registry.reserve(worker, 50, 0, now());
     EXPECT_EQ(view.reserved_tokens, 150);
     EXPECT_EQ(view.reserved_since_report, 150);
     EXPECT_EQ(view.in_flight, 2);
@@ -104,6 +154,10 @@ TEST(Reservation, IsTakenBackOnceHoweverItEnds) {
     moved.release();
     moved.release();
     EXPECT_EQ(view.in_flight, 1);
+    Reservation third = registry.reserve(worker, 0, 9, now());
+    EXPECT_EQ(view.pages_since_report, 9);
+    third.release();
+    EXPECT_EQ(view.pages_since_report, 0);
   }
   EXPECT_EQ(view.reserved_tokens, 0);
   EXPECT_EQ(view.reserved_since_report, 0);
@@ -118,8 +172,8 @@ TEST(WorkerRegistry, UsersAreToldOfALossAndIndexesStayTrue) {
   for (const WorkerPtr& worker : {a, b}) registry.apply(worker, report(1), now());
   User user;
   a->users.insert(&user);
-  Reservation held = registry.reserve(a, 10, now());
-  Reservation other = registry.reserve(b, 20, now());
+  Reservation held = registry.reserve(a, 10, 0, now());
+  Reservation other = registry.reserve(b, 20, 0, now());
   registry.remove(a, "gone");
   EXPECT_EQ(user.told, std::vector<std::string>{"gone"});
   EXPECT_EQ(b->index, 0U);
@@ -147,7 +201,7 @@ TEST(WorkerRegistry, ALeavingWorkerWhoseSuccessorReportsGoesWithItsLastRequest) 
     }
   } last;
   last.worker = a;
-  last.held = registry.reserve(a, 10, now());
+  last.held = registry.reserve(a, 10, 0, now());
   a->users.insert(&last);
   registry.leave(a);
   ASSERT_TRUE(registry.holds(a));
@@ -163,7 +217,7 @@ TEST(WorkerRegistry, ATrialThatSaysNothingLeavesTheNextItsTurn) {
   registry.failed(worker, now() - 6s);
   registry.tick(now());
   ASSERT_TRUE(registry.views()[0].available) << "half open";
-  Reservation trial = registry.reserve(worker, 1, now());
+  Reservation trial = registry.reserve(worker, 1, 0, now());
   EXPECT_FALSE(registry.views()[0].available) << "one at a time";
   registry.forgotten(worker);
   EXPECT_TRUE(registry.views()[0].available);

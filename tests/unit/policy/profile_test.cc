@@ -16,7 +16,7 @@ namespace {
 
 RequestSize text_of(std::int64_t bytes) {
   RequestSize size;
-  size.text_bytes = bytes;
+  size.text = {bytes, static_cast<double>(bytes) / 5};
   return size;
 }
 
@@ -33,29 +33,56 @@ TEST(Profile, ClassesFollowTheTwoLimits) {
   EXPECT_EQ(classify(4096, 512), RequestClass::kAnalysis);
 }
 
-TEST(InputTokens, BeginsWithFourBytesAToken) { EXPECT_EQ(InputTokens().estimate(400), 100); }
+TEST(InputTokens, BeginsWithFourBytesAToken) { EXPECT_EQ(InputTokens().estimate({400, 80}), 100); }
+
+TextSize evenly(std::int64_t bytes) { return {bytes, static_cast<double>(bytes) / 5}; }
+
+TEST(TextSize, CountsWordsDigitsAndSigns) {
+  EXPECT_EQ(TextSize::of("").pieces, 0);
+  EXPECT_EQ(TextSize::of("Hello, world!").pieces, 4);
+  EXPECT_EQ(TextSize::of("x == 1024\n\n").pieces, 8) << "a word, a run, four digits, two lines' ends";
+  EXPECT_EQ(TextSize::of("\xe4\xbd\xa0\xe5\xa5\xbd").pieces, 1);
+  const std::string text(100'000, 'a');
+  EXPECT_EQ(TextSize::of(text).bytes, 100'000);
+  std::string words;
+  for (int i = 0; i < 20'000; ++i) words += "four ";
+  EXPECT_NEAR(TextSize::of(words).pieces, 20'000, 10) << "beyond what is counted, more of the same";
+}
 
 TEST(InputTokens, LearnsATemplatesOverheadAndTheTextsOwnRate) {
   InputTokens input;
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
     const auto bytes = static_cast<std::int64_t>(50 + random() % 4000);
-    input.learn(bytes, 31 + std::lround(static_cast<double>(bytes) / 4.6));
+    input.learn(evenly(bytes), 31 + std::lround(static_cast<double>(bytes) / 4.6));
   }
   for (const std::int64_t bytes : {100, 1000, 4000}) {
     const double truth = 31 + static_cast<double>(bytes) / 4.6;
-    EXPECT_NEAR(input.estimate(bytes), truth, 0.05 * truth) << bytes;
+    EXPECT_NEAR(input.estimate(evenly(bytes)), truth, 0.05 * truth) << bytes;
   }
+}
+
+TEST(InputTokens, TellsSumsFromEssays) {
+  InputTokens input;
+  std::mt19937 random(2);
+  for (int i = 0; i < 200; ++i) {
+    // Essays of five bytes a piece, and sums of two.
+    const auto pieces = static_cast<double>(20 + random() % 500);
+    const TextSize text{static_cast<std::int64_t>(pieces * (i % 2 == 0 ? 5 : 2)), pieces};
+    input.learn(text, 20 + std::lround(pieces * 0.8 + 0.04 * static_cast<double>(text.bytes)));
+  }
+  EXPECT_NEAR(input.estimate({500, 100}), 20 + 80 + 20, 6);
+  EXPECT_NEAR(input.estimate({200, 100}), 20 + 80 + 8, 6);
 }
 
 TEST(InputTokens, TextsOfOneLengthDoNotLeadItAstray) {
   InputTokens input;
-  for (int i = 0; i < 100; ++i) input.learn(400, 130);
-  EXPECT_NEAR(input.estimate(400), 130, 4);
-  EXPECT_GT(input.estimate(4000), 500);
-  input.learn(0, 5);
-  input.learn(5, 0);
-  EXPECT_NEAR(input.estimate(400), 130, 4);
+  for (int i = 0; i < 100; ++i) input.learn(evenly(400), 130);
+  EXPECT_NEAR(input.estimate(evenly(400)), 130, 4);
+  EXPECT_GT(input.estimate(evenly(4000)), 500);
+  input.learn(evenly(0), 5);
+  input.learn(evenly(5), 0);
+  EXPECT_NEAR(input.estimate(evenly(400)), 130, 4);
 }
 
 TEST(OutputTokens, GivesQuantilesOfTheLastOnes) {

@@ -52,6 +52,8 @@ std::vector<Case> cases() {
   const auto running = changed(idle(), [](WorkerView& worker) { worker.load->running = 20; });
   const auto no_pages = changed(idle(), [](WorkerView& worker) { worker.load->free_pages = 0; });
   const auto fast = changed(with_queue(1000), [](WorkerView& worker) { worker.prefill_rate = 20000; });
+  const auto slow = changed(with_queue(300), [](WorkerView& worker) { worker.prefill_rate = 2000; });
+  const auto promised = changed(idle(), [](WorkerView& worker) { worker.pages_since_report = 1000; });
   using enum RouteReason;
   return {
       {"nobody there", {}, RoutePolicy::kShortestQueue, {}, 0, -1, kOnly},
@@ -105,13 +107,21 @@ std::vector<Case> cases() {
        0,
        1,
        kQueue},
-      {"a faster worker has less of a queue",
-       {with_queue(300), fast},
+      {"a worker that has not shown its speed is as fast as the others",
+       {with_queue(500), fast},
+       RoutePolicy::kShortestQueue,
+       {},
+       0,
+       0,
+       kQueue},
+      {"pages promised since the report are not free",
+       {promised, with_queue(500)},
        RoutePolicy::kShortestQueue,
        {},
        0,
        1,
        kQueue},
+      {"a faster worker has less of a queue", {slow, fast}, RoutePolicy::kShortestQueue, {}, 0, 1, kQueue},
       {"equals take turns: first", {idle(), idle(), idle()}, RoutePolicy::kShortestQueue, {}, 0, 0, kQueue},
       {"equals take turns: second", {idle(), idle(), idle()}, RoutePolicy::kShortestQueue, {}, 1, 1, kQueue},
       {"who has failed it is avoided",
