@@ -19,7 +19,7 @@ def network():
     reason = namespaces.why_not()
     if reason:
         pytest.skip(reason)
-    with namespaces.Network(3) as made:
+    with namespaces.Network(4) as made:
         yield made
 
 
