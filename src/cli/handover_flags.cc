@@ -26,6 +26,8 @@ bool is_any(const std::string& host) { return host == "0.0.0.0" || host == "::";
 Status HandoverFlags::check(const Degrees& degrees) const {
   if (role != "prefill" && prefill_flags)
     return misuse("--bootstrap-port and --handover-port belong to --role prefill", "--bootstrap-port");
+  if (role != "decode" && decode_flags)
+    return misuse("--kv-carrier belongs to --role decode", "--kv-carrier");
   if (role == "both") {
     if (handover_flags) return misuse("--kv-checksum belongs to --role prefill or decode", "--kv-checksum");
     return {};
@@ -57,7 +59,8 @@ Status HandoverFlags::start(serving::Worker& worker, std::shared_ptr<handover::R
   const auto checksums = handover::checksums_from_name(checksum).value_or(handover::Checksums::kSampled);
   if (role == "decode") {
     worker.receiver = std::make_unique<handover::Receiver>(
-        *worker.engine, std::move(ports), handover::Receiver::Options{SHOAL_VERSION, checksums});
+        *worker.engine, std::move(ports),
+        handover::Receiver::Options{SHOAL_VERSION, checksums, carrier == "auto"});
     return {};
   }
   handover::Sender::Options sends;
@@ -108,6 +111,14 @@ CLI::Option* add_handover_flags(CLI::App& serve, HandoverFlags& flags) {
                       "of both workers counts")
           ->capture_default_str()
           ->check(CLI::IsMember({"off", "sampled", "full"}));
+  auto* carrier =
+      serve
+          .add_option("--kv-carrier", flags.carrier,
+                      "Of a decode worker: auto reads KV from a prefill worker of the same host and user in "
+                      "one copy, where the system allows it; tcp has it sent as from other hosts")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"auto", "tcp"}));
+  carrier->each([&flags](const std::string&) { flags.decode_flags = true; });
   for (CLI::Option* option : {bootstrap, port})
     option->each([&flags](const std::string&) { flags.prefill_flags = true; });
   checksum->each([&flags](const std::string&) { flags.handover_flags = true; });

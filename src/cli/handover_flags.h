@@ -27,6 +27,8 @@ struct HandoverFlags {
   std::uint16_t bootstrap_port = handover::kBootstrapPort;
   std::uint16_t handover_port = 0;
   std::string checksum = "sampled";
+  std::string carrier = "auto";
+  bool decode_flags = false;   // one that only a decode worker has a use for was given
   bool prefill_flags = false;  // one that only a prefill worker has a use for was given
   bool handover_flags = false;
 

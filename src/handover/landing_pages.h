@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -23,12 +24,16 @@ class LandingPages final : public RankRoom {
         landing_(*pools_, asked_.room, asked_.pages) {}
 
   const wire::RankWord& asked() const { return asked_; }
+  std::size_t asked_groups() const { return pools_->views.size(); }
   PageLanding& landing() { return landing_; }
+  // One source more has nothing to add: true for the last.
+  bool confirm() { return ++confirmed_ == asked_.sources.size(); }
 
  private:
   const std::shared_ptr<const RankPools> pools_;
   const wire::RankWord asked_;
   PageLanding landing_;
+  std::atomic<std::size_t> confirmed_{0};
 };
 
 }  // namespace shoal::handover

@@ -8,6 +8,16 @@
 #include "handover/terms.h"
 
 namespace shoal::handover {
+namespace {
+
+Status check_sum(const wire::WriteHeader& write, std::uint64_t said, const RunningSum& sum) {
+  if (said == (write.checked ? sum.value() : 0)) return {};
+  return {ErrorCode::kCorrupt, fmt::format("the KV of page {} of layer {} came with other bytes than it was "
+                                           "sent with: its checksum differs",
+                                           write.first_page, write.layer)};
+}
+
+}  // namespace
 
 PageLanding::PageLanding(const RankPools& pools, std::uint64_t room, const std::vector<wire::RoomPage>& pages)
     : pools_(pools), table_(room_digest(room, pages)), groups_(pools.views.size()) {
@@ -70,14 +80,19 @@ Expected<std::size_t> PageLanding::claim(const wire::WriteHeader& write) {
   return first;
 }
 
-Expected<bool> PageLanding::take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard) {
+Expected<bool> PageLanding::take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard,
+                                 const Direct* direct) {
   if (frame.length < wire::WriteHeader::kBytes + 8)
     return Status(ErrorCode::kCorrupt, "a write message has other bytes");
   std::array<std::byte, wire::WriteHeader::kBytes> header{};
   SHOAL_TRY(link.receive(header));
   SHOAL_ASSIGN(write, wire::decode_write(header));
   SHOAL_ASSIGN(first, claim(write));
-  SHOAL_TRY(place(link, frame, write, first, guard));
+  if (direct == nullptr) {
+    SHOAL_TRY(place(link, frame, write, first, guard));
+  } else {
+    SHOAL_TRY(fetch(link, frame, write, first, guard, *direct));
+  }
   const std::lock_guard lock(mutex_);
   missing_ -= static_cast<std::size_t>(write.pages) * static_cast<std::size_t>(write.heads);
   return missing_ == 0;
@@ -102,12 +117,74 @@ Status PageLanding::place(RoomLink& link, const RoomLink::Frame& frame, const wi
                            }));
   std::uint64_t trailer = 0;
   SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(&trailer, 1))));
-  if (trailer != (write.checked ? sum.value() : 0))
-    return {ErrorCode::kCorrupt,
-            fmt::format("the KV of page {} of layer {} came with other bytes than it was "
-                        "sent with: its checksum differs",
-                        write.first_page, write.layer)};
-  return {};
+  return check_sum(write, trailer, sum);
+}
+
+Status PageLanding::fetch(RoomLink& link, const RoomLink::Frame& frame, const wire::WriteHeader& write,
+                          std::size_t first, PageGuard& guard, const Direct& direct) const {
+  const auto g = static_cast<std::size_t>(write.group);
+  const KvView& pool = pools_.views[g];
+  const KvPart& own = pools_.parts[g];
+  const auto pages = static_cast<std::size_t>(write.pages);
+  const wire::Offer::Pool& offered = direct.pools[g];
+  std::vector<std::int32_t> from(pages);
+  std::uint64_t trailer = 0;
+  if (frame.length != wire::WriteHeader::kBytes + pages * sizeof(std::int32_t) + sizeof trailer)
+    return {ErrorCode::kCorrupt, "a write message has other bytes"};
+  SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(from))));
+  SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(&trailer, 1))));
+  const bool inside =
+      write.layer >= offered.part.first_layer && write.first_head >= offered.part.first_head &&
+      std::ranges::all_of(from, [&](std::int32_t slot) { return slot >= 0 && slot < offered.slots; });
+  if (!inside) return {ErrorCode::kCorrupt, "the prefill worker names pages that it has not offered"};
+
+  KvLayout there = pool.layout;
+  there.layers = offered.part.layers;
+  there.kv_heads = offered.part.heads;
+  there.slots = offered.slots;
+  const std::size_t tile = pool.layout.tile_bytes();
+  const auto to = std::span(groups_[g].slots).subspan(first, pages);
+  RunningSum sum;
+  std::vector<PeerMemory::Piece> pieces;
+  std::size_t bytes = 0;
+  const auto read = [&]() -> Status {
+    SHOAL_TRY(guard.with_pages([&]() -> Status {
+      SHOAL_TRY(direct.memory.read(pieces));
+      for (const PeerMemory::Piece& piece : pieces) {
+        if (write.checked) sum.add(piece.to);
+      }
+      return {};
+    }));
+    pieces.clear();
+    bytes = 0;
+    return {};
+  };
+  for (std::int32_t head = write.first_head; head < write.first_head + write.heads; ++head) {
+    const std::int32_t here_head = head - own.first_head;
+    const std::int32_t there_head = head - offered.part.first_head;
+    const std::int32_t here_layer = write.layer - own.first_layer;
+    const std::int32_t there_layer = write.layer - offered.part.first_layer;
+    for (const bool values : {false, true}) {
+      for (std::size_t i = 0; i < pages;) {
+        // Pages that are neighbours on both sides.
+        std::size_t n = 1;
+        while (i + n < pages && (n + 1) * tile <= RoomLink::kPiece &&
+               to[i + n] == to[i] + static_cast<std::int32_t>(n) &&
+               from[i + n] == from[i] + static_cast<std::int32_t>(n))
+          ++n;
+        const std::size_t here = values ? pool.layout.v_tile(here_layer, here_head, to[i])
+                                        : pool.layout.k_tile(here_layer, here_head, to[i]);
+        const std::size_t source = values ? there.v_tile(there_layer, there_head, from[i])
+                                          : there.k_tile(there_layer, there_head, from[i]);
+        pieces.push_back({offered.base + source, std::span(pool.base + here, n * tile)});
+        bytes += n * tile;
+        i += n;
+        if (bytes >= RoomLink::kPiece || pieces.size() == PeerMemory::kMostPieces) SHOAL_TRY(read());
+      }
+    }
+  }
+  if (!pieces.empty()) SHOAL_TRY(read());
+  return check_sum(write, trailer, sum);
 }
 
 }  // namespace shoal::handover

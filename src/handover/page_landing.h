@@ -15,6 +15,7 @@
 
 #include "core/expected.h"
 #include "handover/page_push.h"
+#include "handover/peer_memory.h"
 #include "handover/room_link.h"
 #include "wire/handover_messages.h"
 
@@ -26,9 +27,15 @@ class PageLanding {
   PageLanding(const RankPools& pools, std::uint64_t room, const std::vector<wire::RoomPage>& pages);
 
   std::uint64_t table() const { return table_; }
-  // The frame's body. Fails with kCorrupt where it does not fit or its checksum is another. True where it was
-  // the last that was missing.
-  Expected<bool> take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard);
+  // Pages of a rank of this host that lie where this process can read them.
+  struct Direct {
+    PeerMemory memory{0};
+    std::vector<wire::Offer::Pool> pools;  // by group
+  };
+  // The frame's body; direct: where the pages are read from, null where their bytes follow. Fails with
+  // kCorrupt where it does not fit or its checksum is another. True where it was the last that was missing.
+  Expected<bool> take(RoomLink& link, const RoomLink::Frame& frame, PageGuard& guard,
+                      const Direct* direct = nullptr);
   bool complete() const;
 
  private:
@@ -41,6 +48,8 @@ class PageLanding {
   Expected<std::size_t> claim(const wire::WriteHeader& write);
   Status place(RoomLink& link, const RoomLink::Frame& frame, const wire::WriteHeader& write,
                std::size_t first, PageGuard& guard) const;
+  Status fetch(RoomLink& link, const RoomLink::Frame& frame, const wire::WriteHeader& write,
+               std::size_t first, PageGuard& guard, const Direct& direct) const;
 
   const RankPools& pools_;
   const std::uint64_t table_;

@@ -81,13 +81,30 @@ Status PagePush::write(const DepartingPages::Computed& computed) {
   return {};
 }
 
+// sum: of what is sent, or would be; null: it is not asked for.
+Status PagePush::send_blocks(const engine::ComputedPages& pages, const KvPart& part,
+                             std::span<const std::int32_t> slots, RunningSum* sum) {
+  const auto group = static_cast<std::size_t>(pages.group);
+  const KvPart& own = pools_->parts[group];
+  const auto seen = [&](std::span<const std::byte> piece) {
+    if (sum != nullptr) sum->add(piece);
+  };
+  return for_each_block(pools_->views[group], pages.layer - own.first_layer, part.first_head - own.first_head,
+                        part.heads, slots, [&](std::span<std::byte> block) -> Status {
+                          if (!direct_) return link_->put_pages(block, room_->guard(), seen);
+                          // Whole, at most kMostBytes: a sum takes some 100 us.
+                          return room_->guard().with_pages([&]() -> Status {
+                            seen(block);
+                            return {};
+                          });
+                        });
+}
+
 Status PagePush::write_run(const engine::ComputedPages& pages, const KvPart& part, std::int32_t first,
                            std::span<const std::int32_t> slots) {
   const TimePoint began = now();
-  const auto group = static_cast<std::size_t>(pages.group);
-  const KvView& pool = pools_->views[group];
-  const KvPart& own = pools_->parts[group];
-  const std::size_t data = 2 * pool.layout.tile_bytes() * static_cast<std::size_t>(part.heads) * slots.size();
+  const KvLayout& layout = pools_->views[static_cast<std::size_t>(pages.group)].layout;
+  const std::size_t data = 2 * layout.tile_bytes() * static_cast<std::size_t>(part.heads) * slots.size();
   wire::WriteHeader header;
   header.table = asked_.table;
   header.group = pages.group;
@@ -97,17 +114,13 @@ Status PagePush::write_run(const engine::ComputedPages& pages, const KvPart& par
   header.first_page = first;
   header.pages = static_cast<std::int32_t>(slots.size());
   header.checked = is_checked(checksums_, writes_);
-  SHOAL_TRY(link_->begin_frame(wire::MessageType::kWrite,
-                               static_cast<std::uint32_t>(wire::WriteHeader::kBytes + data + 8)));
-  SHOAL_TRY(link_->put(wire::encode(header)));
+  const std::size_t sent = direct_ ? slots.size_bytes() : data;
   RunningSum sum;
-  SHOAL_TRY(for_each_block(pool, pages.layer - own.first_layer, part.first_head - own.first_head, part.heads,
-                           slots, [&](std::span<std::byte> block) {
-                             return link_->put_pages(block, room_->guard(),
-                                                     [&](std::span<const std::byte> piece) {
-                                                       if (header.checked) sum.add(piece);
-                                                     });
-                           }));
+  SHOAL_TRY(link_->begin_frame(wire::MessageType::kWrite,
+                               static_cast<std::uint32_t>(wire::WriteHeader::kBytes + sent + 8)));
+  SHOAL_TRY(link_->put(wire::encode(header)));
+  if (direct_) SHOAL_TRY(link_->put(std::as_bytes(slots)));
+  if (!direct_ || header.checked) SHOAL_TRY(send_blocks(pages, part, slots, header.checked ? &sum : nullptr));
   const std::uint64_t trailer = header.checked ? sum.value() : 0;
   SHOAL_TRY(link_->put(std::as_bytes(std::span(&trailer, 1))));
   link_->end_frame();

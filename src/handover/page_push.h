@@ -37,6 +37,9 @@ class PagePush {
 
   // What of it was asked for.
   Status write(const DepartingPages::Computed& computed);
+  // From now on the other side reads the pages itself, and is told which.
+  void set_direct() { direct_ = true; }
+  bool direct() const { return direct_; }
   std::uint64_t writes() const { return writes_; }
   std::uint64_t bytes() const { return bytes_; }
   double seconds() const { return seconds_; }        // spent writing
@@ -45,6 +48,8 @@ class PagePush {
  private:
   PagePush(RoomLink& link, RankRoom& room, const RankPools& pools, wire::Fetch asked, Checksums checksums)
       : link_(&link), room_(&room), pools_(&pools), asked_(std::move(asked)), checksums_(checksums) {}
+  Status send_blocks(const engine::ComputedPages& pages, const KvPart& part,
+                     std::span<const std::int32_t> slots, RunningSum* sum);
   Status write_run(const engine::ComputedPages& pages, const KvPart& part, std::int32_t first,
                    std::span<const std::int32_t> slots);
 
@@ -56,6 +61,7 @@ class PagePush {
   std::vector<std::vector<std::int32_t>> pages_;  // by group: logical pages asked for, ascending
   std::uint64_t writes_ = 0;
   std::uint64_t bytes_ = 0;
+  bool direct_ = false;
   double seconds_ = 0;
   TimePoint last_{};
 };

@@ -1,12 +1,14 @@
 #include "handover/rank_port.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "comm/control_link.h"
+#include "comm/shm_meeting.h"
 #include "core/log.h"
 
 namespace shoal::handover {
@@ -200,11 +202,41 @@ Status RankPort::push(RoomLink& link, DepartingPages& room, wire::Fetch fetch) {
     pools = pools_;
   }
   const Checksums checksums = std::max(room.checksums(), static_cast<Checksums>(fetch.checksum));
+  const bool shares_host = !fetch.host.empty() && fetch.host == comm::host_identity();
   SHOAL_ASSIGN(pages, PagePush::make(link, room, *pools, std::move(fetch), room.prompt_tokens(), checksums));
+  if (shares_host) {
+    SHOAL_ASSIGN(landed, offer(link, *pools, pages));
+    if (landed) return {};
+  }
   const Status status = push_all(link, room, pages);
   // Whatever came of it: bytes have moved.
   if (pages.writes() > 0) charge(link, room.id(), pages, seconds_between(pages.last_computed(), now()));
   return status;
+}
+
+// The other side may read the pages itself, where it can. True where it has everything from elsewhere
+// meanwhile.
+Expected<bool> RankPort::offer(RoomLink& link, const RankPools& pools, PagePush& pages) {
+  wire::Offer offer;
+  offer.process = static_cast<std::int32_t>(::getpid());
+  const MemoryMark mark = own_memory_mark();
+  offer.mark_address = mark.address;
+  offer.mark_value = mark.value;
+  for (std::size_t g = 0; g < pools.views.size(); ++g)
+    offer.pools.push_back(
+        {reinterpret_cast<std::uint64_t>(pools.views[g].base), pools.views[g].layout.slots, pools.parts[g]});
+  SHOAL_TRY(link.send(MessageType::kOffer, wire::encode(offer)));
+  for (;;) {
+    SHOAL_ASSIGN(frame, link.await_frame());
+    if (!frame) continue;
+    if (frame->type == MessageType::kLanded && frame->length == 0) return true;
+    if (frame->type != MessageType::kTake || frame->length != 1)
+      return Status(ErrorCode::kCorrupt, "the decode worker says what is not due");
+    std::byte direct{0};
+    SHOAL_TRY(link.receive(std::span(&direct, 1)));
+    if (direct == std::byte{1}) pages.set_direct();
+    return false;
+  }
 }
 
 // Until the decode worker's rank has everything, or the room is closed.
@@ -220,7 +252,14 @@ Status RankPort::push_all(RoomLink& link, DepartingPages& room, PagePush& pages)
     }
     if (!computed.empty()) continue;
     SHOAL_ASSIGN(landed, hear_landed(link));
-    if (landed || room.closed()) return {};
+    if (room.closed()) return {};
+    if (!landed) continue;
+    // What it has read is what was here: the pages are held still.
+    if (pages.direct()) {
+      SHOAL_TRY(room.guard().with_pages([]() -> Status { return {}; }));
+      SHOAL_TRY(link.send(MessageType::kLanded));
+    }
+    return {};
   }
 }
 
@@ -236,8 +275,9 @@ void RankPort::charge(const RoomLink& link, RoomId room, const PagePush& pages, 
     begun_->ledger->charge(comm::Purpose::kKv, charge);
   }
   log(LogLevel::kInfo, "room.handed_over",
-      "room={} rank={} to={} bytes={} writes={} push_ms={:.2f} exposed_ms={:.2f}", room, begun_->rank,
-      link.peer(), pages.bytes(), pages.writes(), 1e3 * pages.seconds(), 1e3 * exposed);
+      "room={} rank={} to={} by={} bytes={} writes={} push_ms={:.2f} exposed_ms={:.2f}", room, begun_->rank,
+      link.peer(), pages.direct() ? "memory" : "tcp", pages.bytes(), pages.writes(), 1e3 * pages.seconds(),
+      1e3 * exposed);
 }
 
 Status RankPort::land(RankWord word) {
@@ -274,6 +314,7 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
   };
   auto link = connect();
   if (!link.ok()) return broken(link.error());
+  bool done = false;
   const auto get = [&]() -> Status {
     const RankRoom::Attached attached(room, **link);
     SHOAL_TRY(comm::open_as_caller((*link)->socket(), *token_, wire::LinkPurpose::kHandover,
@@ -282,11 +323,17 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
     fetch.room = room.id();
     fetch.table = room.landing().table();
     fetch.checksum = room.asked().checksum;
+    if (room.asked().direct) fetch.host = comm::host_identity();
     fetch.parts = source.parts;
     fetch.pages = room.asked().pages;
     SHOAL_TRY((*link)->send(MessageType::kFetch, wire::encode(fetch)));
-    SHOAL_TRY(read(**link, room));
-    return (*link)->send(MessageType::kLanded);
+    std::optional<PageLanding::Direct> direct;
+    SHOAL_TRY(read(**link, room, direct));
+    SHOAL_TRY((*link)->send(MessageType::kLanded));
+    if (direct) SHOAL_TRY(await_confirmation(**link, room));
+    done = true;
+    if (room.confirm()) say(RankWord::Kind::kLanded, room.id());
+    return {};
   };
   Status status;
   try {
@@ -294,13 +341,25 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
   } catch (const std::exception& error) {
     status = Status(ErrorCode::kInternal, fmt::format("fetching KV failed: {}", error.what()));
   }
-  if (room.landing().complete()) return (*link)->await_end(kGoodbyeTime);
+  if (done) return (*link)->await_end(kGoodbyeTime);
   broken(status);
   (*link)->abort(status.message());
 }
 
+// The prefill worker's rank held the pages until they had been read.
+Status RankPort::await_confirmation(RoomLink& link, LandingPages& room) {
+  for (;;) {
+    SHOAL_ASSIGN(frame, link.await_frame());
+    if (frame && frame->type == MessageType::kLanded && frame->length == 0) return {};
+    if (frame && frame->type != MessageType::kWrite && frame->type != MessageType::kAbort)
+      return {ErrorCode::kCorrupt, "the prefill worker says what is not due"};
+    if (frame || room.closed()) return {ErrorCode::kUnavailable, "the prefill worker ended the handover"};
+  }
+}
+
 // Until everything is there, from here or elsewhere.
-Status RankPort::read(RoomLink& link, LandingPages& room) {
+Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLanding::Direct>& direct) {
+  bool written = false;
   while (!room.landing().complete()) {
     SHOAL_ASSIGN(frame, link.await_frame());
     if (!frame) {
@@ -312,11 +371,21 @@ Status RankPort::read(RoomLink& link, LandingPages& room) {
       SHOAL_ASSIGN(why, wire::decode_sentence(body));
       return {ErrorCode::kUnavailable, why};
     }
+    if (frame->type == MessageType::kOffer && room.asked().direct && !direct && !written) {
+      SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
+      SHOAL_ASSIGN(offer, wire::decode_offer(body));
+      const PeerMemory memory(offer.process);
+      if (offer.pools.size() == room.asked_groups() && finds(memory, {offer.mark_address, offer.mark_value}))
+        direct = PageLanding::Direct{memory, std::move(offer.pools)};
+      const std::byte taken{static_cast<unsigned char>(direct ? 1 : 0)};
+      SHOAL_TRY(link.send(MessageType::kTake, std::span(&taken, 1)));
+      continue;
+    }
     if (frame->type != MessageType::kWrite)
       return {ErrorCode::kCorrupt, "the prefill worker says what is not due"};
-    SHOAL_ASSIGN(last, room.landing().take(link, *frame, room.guard()));
+    written = true;
+    SHOAL_ASSIGN(last, room.landing().take(link, *frame, room.guard(), direct ? &*direct : nullptr));
     if (last) {
-      say(RankWord::Kind::kLanded, room.id());
       room.wake_links();
     } else if (room.moves()) {
       say(RankWord::Kind::kMoving, room.id());

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 
 #include "engine/rank_service.h"
@@ -44,10 +45,12 @@ class RankPort final : public engine::RankService {
   std::shared_ptr<DepartingPages> departing(RoomId room);
   std::shared_ptr<DepartingPages> await_departing(RoomLink& link, RoomId room);
   Status push(RoomLink& link, DepartingPages& room, wire::Fetch fetch);
+  Expected<bool> offer(RoomLink& link, const RankPools& pools, PagePush& pages);
   Status push_all(RoomLink& link, DepartingPages& room, PagePush& pages);
   void charge(const RoomLink& link, RoomId room, const PagePush& pages, double exposed);
   void fetch(LandingPages& room, const wire::RankWord::Source& source);
-  Status read(RoomLink& link, LandingPages& room);
+  Status read(RoomLink& link, LandingPages& room, std::optional<PageLanding::Direct>& direct);
+  Status await_confirmation(RoomLink& link, LandingPages& room);
   void say(wire::RankWord::Kind kind, RoomId room, std::string text = {});
 
   const std::shared_ptr<const wire::ClusterToken> token_;

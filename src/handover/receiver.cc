@@ -169,6 +169,7 @@ Status ArrivingRoom::land(const wire::Accept& accept, const std::string& host) {
       if (word.sources.empty()) continue;
       word.room = id();
       word.checksum = asked_.terms.checksum;
+      word.direct = ground_->options.direct;
       SHOAL_TRY(rooms_->ports().tell(static_cast<std::int32_t>(rank), word));
     }
     return {};

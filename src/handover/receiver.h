@@ -32,6 +32,8 @@ class Receiver {
   struct Options {
     std::string build;
     Checksums checksums = Checksums::kSampled;
+    // Pages of prefill ranks on the same host are read where they lie, where the system allows it.
+    bool direct = true;
   };
   // What the threads of rooms work with.
   struct Ground {

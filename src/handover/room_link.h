@@ -41,6 +41,8 @@ class RoomLink {
  public:
   static constexpr std::chrono::milliseconds kBeat{250};
   static constexpr std::chrono::milliseconds kSilence{1500};
+  // Bytes of pages that are moved at a time.
+  static constexpr std::size_t kPiece = std::size_t{256} << 10;
   // Of an abort or a refusal; what is longer is cut.
   static constexpr std::size_t kMostSentence = 4096;
 
@@ -115,8 +117,6 @@ class RoomLink {
   void abort(std::string_view why);
 
  private:
-  static constexpr std::size_t kPiece = std::size_t{256} << 10;
-
   explicit RoomLink(comm::Socket socket, int wake) : socket_(std::move(socket)), wake_fd_(wake) {}
   // Until the socket can be read or written, or the silence is over; true where woken instead.
   Expected<bool> await(bool readable, bool wakes);

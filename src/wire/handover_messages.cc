@@ -50,10 +50,18 @@ constexpr auto kAccept = [](auto& io, auto& accept) {
 constexpr auto kRefusal = [](auto& io, auto& refusal) { fields(io, refusal.sentence, refusal.of_request); };
 
 constexpr auto kFetch = [](auto& io, auto& fetch) {
-  fields(io, fetch.room, fetch.table);
+  fields(io, fetch.room, fetch.table, fetch.host);
   checksum_mode(io, fetch.checksum);
   kGroupParts(io, fetch.parts);
   kPages(io, fetch.pages);
+};
+
+constexpr auto kOffer = [](auto& io, auto& offer) {
+  fields(io, offer.process, offer.mark_address, offer.mark_value);
+  list_of(io, offer.pools, 8 + 4 + kPart, [&](auto& pool) {
+    fields(io, pool.base, pool.slots);
+    kKvPart(io, pool.part);
+  });
 };
 
 constexpr auto kWrite = [](auto& io, auto& write) {
@@ -78,7 +86,7 @@ constexpr auto kWord = [](auto& io, auto& word) {
   field(io, word.kind);
   fields(io, word.room, word.text);
   checksum_mode(io, word.checksum);
-  field(io, word.prompt_tokens);
+  fields(io, word.prompt_tokens, word.direct);
   list_of(io, word.sources, 4 + 4, [&](auto& source) {
     field(io, source.endpoint);
     kGroupParts(io, source.parts);
@@ -92,6 +100,7 @@ std::vector<std::byte> encode(const Room& room) { return encoded(room, kRoom); }
 std::vector<std::byte> encode(const Accept& accept) { return encoded(accept, kAccept); }
 std::vector<std::byte> encode(const Refusal& refusal) { return encoded(refusal, kRefusal); }
 std::vector<std::byte> encode(const Fetch& fetch) { return encoded(fetch, kFetch); }
+std::vector<std::byte> encode(const Offer& offer) { return encoded(offer, kOffer); }
 std::vector<std::byte> encode(const WriteHeader& write) { return encoded(write, kWrite); }
 std::vector<std::byte> encode(const Commit& commit) { return encoded(commit, kCommit); }
 std::vector<std::byte> encode(const RankWord& word) { return encoded(word, kWord); }
@@ -107,6 +116,9 @@ Expected<Refusal> decode_refusal(std::span<const std::byte> body) {
 }
 Expected<Fetch> decode_fetch(std::span<const std::byte> body) {
   return decoded<Fetch>(body, kFetch, "a fetch message has other bytes");
+}
+Expected<Offer> decode_offer(std::span<const std::byte> body) {
+  return decoded<Offer>(body, kOffer, "an offer message has other bytes");
 }
 Expected<WriteHeader> decode_write(std::span<const std::byte> header) {
   return decoded<WriteHeader>(header, kWrite, "a write message has other bytes");

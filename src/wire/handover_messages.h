@@ -71,13 +71,28 @@ struct GroupPart {
 struct Fetch {
   std::uint64_t room = 0;
   std::uint64_t table = 0;  // digest of the pages below
+  std::string host;         // where it could read the pages itself; empty: bytes are to be sent
   std::uint8_t checksum = 0;
   std::vector<GroupPart> parts;
   std::vector<RoomPage> pages;  // ascending by group, then logical page
 };
 
+// From a prefill rank of the same host: its pages may be read where they lie.
+struct Offer {
+  struct Pool {
+    std::uint64_t base = 0;
+    std::int32_t slots = 0;
+    KvPart part;
+  };
+  std::int32_t process = 0;
+  std::uint64_t mark_address = 0;  // where mark_value is found in that process
+  std::uint64_t mark_value = 0;
+  std::vector<Pool> pools;  // by group
+};
+
 // What follows in the frame: for each head the K tiles of the pages in logical order, then their V tiles;
-// then a u64, the XXH3 of these bytes where `checked`, else 0.
+// then a u64, the XXH3 of these bytes where `checked`, else 0. Where they are read instead, in their place
+// the slots of the pages, i32 each.
 struct WriteHeader {
   std::uint64_t table = 0;  // the fetch's
   std::int32_t group = 0;
@@ -131,6 +146,7 @@ struct RankWord {
   std::string text;  // why it closes or is broken; where it listens
   std::uint8_t checksum = 0;
   std::int32_t prompt_tokens = 0;  // of an expected room
+  bool direct = false;             // pages may be read from a rank of the same host
   std::vector<Source> sources;
   std::vector<RoomPage> pages;
 };
@@ -139,6 +155,7 @@ std::vector<std::byte> encode(const Room& room);
 std::vector<std::byte> encode(const Accept& accept);
 std::vector<std::byte> encode(const Refusal& refusal);
 std::vector<std::byte> encode(const Fetch& fetch);
+std::vector<std::byte> encode(const Offer& offer);
 std::vector<std::byte> encode(const WriteHeader& write);
 std::vector<std::byte> encode(const Commit& commit);
 std::vector<std::byte> encode(const RankWord& word);
@@ -146,6 +163,7 @@ Expected<Room> decode_room(std::span<const std::byte> body);
 Expected<Accept> decode_accept(std::span<const std::byte> body);
 Expected<Refusal> decode_refusal(std::span<const std::byte> body);
 Expected<Fetch> decode_fetch(std::span<const std::byte> body);
+Expected<Offer> decode_offer(std::span<const std::byte> body);
 Expected<WriteHeader> decode_write(std::span<const std::byte> header);
 Expected<Commit> decode_commit(std::span<const std::byte> body);
 Expected<RankWord> decode_word(std::span<const std::byte> body);

@@ -46,6 +46,8 @@ enum class MessageType : std::uint16_t {
   kLanded = 34,
   kAbort = 35,
   kFetch = 36,
+  kOffer = 37,
+  kTake = 38,
 };
 
 struct Join {

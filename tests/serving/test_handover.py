@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,10 @@ def test_many_at_once(pair, alone):
         expected = list(pool.map(lambda body: answers(alone.post("/v1/completions", body)[1]), bodies))
     assert got == expected
     pair.wait_idle()
+    # Both are on one host and the same user's.
+    yama = Path("/proc/sys/kernel/yama/ptrace_scope")
+    if not yama.exists() or yama.read_text().strip() == "0":
+        assert " by=memory " in pair.prefill.output() and " by=tcp " not in pair.prefill.output()
     metrics = pair.prefill.get("/metrics")[1]
     assert re.search(r'^shoal_rooms_ended_total\{result="success"\} [1-9]', metrics, re.M)
     assert re.search(r'^shoal_comm_bytes_total\{rank="0",purpose="kv",scope="host"\} [1-9]', metrics, re.M)
@@ -195,7 +200,7 @@ def test_strangers_get_nowhere(pair, alone):
     assert answers(pair.front.post("/v1/completions", body)[1]) == answers(alone.post("/v1/completions", body)[1])
 
 
-LAYOUTS = [(("--tp", 2), ("--pp", 2)), (("--cp", 2, "--cp-force", 2), ("--tp", 3)), (("--tp", 2, "--pp", 2), ("--cp", 2))]
+LAYOUTS = [(("--tp", 2), ("--pp", 2, "--kv-carrier", "tcp")), (("--cp", 2, "--cp-force", 2), ("--tp", 3)), (("--tp", 2, "--pp", 2), ("--cp", 2))]
 
 
 @pytest.mark.parametrize("prefill,decode", LAYOUTS, ids=[" to ".join("".join(map(str, side)).replace("--", "") for side in pair) for pair in LAYOUTS])
@@ -263,7 +268,7 @@ def test_a_worker_that_is_lost_holds_nobody(small_model, token, victim, how):
 
 
 def test_flags_that_would_be_ignored_are_refused(small_model, token):
-    for flags in (["--role", "prefill"], ["--role", "decode", "--token-file", token, "--bootstrap-port", "1"], ["--kv-checksum", "full"],
+    for flags in (["--role", "prefill"], ["--role", "decode", "--token-file", token, "--bootstrap-port", "1"], ["--kv-checksum", "full"], ["--role", "prefill", "--token-file", token, "--kv-carrier", "tcp"],
                   ["--role", "prefill", "--token-file", token, "--tp", "2", "--handover-port", "65535"], ["--token-file", token], ["--role", "x"]):
         done = subprocess.run([BINARY, "serve", small_model, "--port", "0", *map(str, flags)], capture_output=True, text=True, timeout=30)
         assert done.returncode == 2, (flags, done.stderr)

@@ -68,7 +68,8 @@ class Rig:
         self.expected = {prompt: answers(alone.post("/v1/completions", body_of(prompt, 12))[1]) for prompt in (PROMPT, OTHER)}
 
     def start(self, role):
-        flags = ("--bootstrap-port", 0, "--prefill-chunk", 16) if role == "prefill" else ()
+        # Bytes between processes of one host would else not go through the proxy.
+        flags = ("--bootstrap-port", 0, "--prefill-chunk", 16) if role == "prefill" else ("--kv-carrier", "tcp")
         return Server(self.model, "--served-model-name", "small", "--deterministic", "--token-file", self.token, "--threads", 1,
                       "--kv-checksum", "full", "--role", role, *flags)
 

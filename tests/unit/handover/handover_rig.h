@@ -48,9 +48,10 @@ inline std::unique_ptr<Engine> start_worker(EngineOptions options, const std::sh
 struct Pair {
   explicit Pair(EngineOptions prefill_options = strict_options(),
                 EngineOptions decode_options = strict_options(),
-                const std::string& decode_token = "0123456789abcdef", const std::string& decode_build = "1") {
+                const std::string& decode_token = "0123456789abcdef", const std::string& decode_build = "1",
+                bool direct = true) {
     start_prefill(std::move(prefill_options));
-    start_decode(std::move(decode_options), decode_token, decode_build);
+    start_decode(std::move(decode_options), decode_token, decode_build, direct);
   }
   ~Pair() {
     receiver.reset();
@@ -77,12 +78,12 @@ struct Pair {
     bootstrap = *std::move(port);
   }
   void start_decode(EngineOptions options, const std::string& token = "0123456789abcdef",
-                    const std::string& build = "1") {
+                    const std::string& build = "1", bool direct = true) {
     receiver.reset();
     const auto ports = std::make_shared<RankPorts>(token_of(token));
     decode = start_worker(std::move(options), ports, "decode");
     ASSERT_NE(decode, nullptr);
-    receiver = std::make_unique<Receiver>(*decode, ports, Receiver::Options{build, Checksums::kFull});
+    receiver = std::make_unique<Receiver>(*decode, ports, Receiver::Options{build, Checksums::kFull, direct});
   }
 
   GenerateRequest departing(GenerateRequest request, RoomId room) {

@@ -15,6 +15,8 @@
 namespace shoal::handover {
 namespace {
 
+const std::string kToken = "0123456789abcdef";
+
 struct Shape {
   const char* name;
   Degrees degrees;
@@ -135,7 +137,8 @@ TEST(HandoverLayouts, AnswersAreOneRanksBitForBit) {
     const Shape& from = shapes()[i];
     const Shape& to = shapes()[(3 * i + 2) % n];
     SCOPED_TRACE(std::string(from.name) + " to " + to.name);
-    Pair pair(options_of(stories(), from, 128, 70), options_of(stories(), to, 128, 0));
+    Pair pair(options_of(stories(), from, 128, 70), options_of(stories(), to, 128, 0), kToken, "1",
+              i % 2 == 0);
     expect_answers(pair, cases, std::chrono::seconds(120));
     if (HasFailure()) return;
   }
@@ -152,7 +155,8 @@ TEST(HandoverLayouts, UnevenOnesToo) {
     const Shape& from = uneven[i];
     const Shape& to = uneven[(i + 1) % std::size(uneven)];
     SCOPED_TRACE(std::string(from.name) + " to " + to.name);
-    Pair pair(options_of(stories(), from, 128, 0), options_of(stories(), to, 128, 0));
+    Pair pair(options_of(stories(), from, 128, 0), options_of(stories(), to, 128, 0), kToken, "1",
+              i % 2 == 1);
     expect_answers(pair, cases, std::chrono::seconds(120));
     if (HasFailure()) return;
   }
@@ -173,12 +177,16 @@ TEST(HandoverExactness, EveryPairOfLayouts) {
                            49152,
                            480},
                           {engine::small_gemma3(100)(scratch.path()), {1, 31, 32, 33, 1000}, 3000, 128}};
+  // Pages are sent and read in turn.
+  bool direct = false;
   for (const Model& model : models) {
     const auto cases = cases_for(model.file, model.lengths, model.vocabulary, model.pages, 4);
     for (const Shape& from : shapes()) {
       for (const Shape& to : shapes()) {
         SCOPED_TRACE(model.file.string() + " " + from.name + " to " + to.name);
-        Pair pair(options_of(model.file, from, model.pages, 217), options_of(model.file, to, model.pages, 0));
+        direct = !direct;
+        Pair pair(options_of(model.file, from, model.pages, 217), options_of(model.file, to, model.pages, 0),
+                  kToken, "1", direct);
         expect_answers(pair, cases, std::chrono::minutes(10));
         if (HasFailure()) return;
       }

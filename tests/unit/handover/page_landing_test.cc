@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -203,6 +204,91 @@ TEST(PageLanding, AfterTheGateIsClosedNothingIsPlaced) {
   at.guard.close();
   EXPECT_EQ(at.write(at.header()).code(), ErrorCode::kCancelled);
   EXPECT_TRUE(at.untouched());
+}
+
+// Pages of a rank that holds more layers and heads, in this very process.
+struct Offered {
+  Offered() : bytes(layout.pool_bytes()) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 11 + i / 251);
+    direct.memory = PeerMemory(::getpid());
+    direct.pools = {{reinterpret_cast<std::uint64_t>(bytes.data()), layout.slots, {2, 4, 0, 5}}};
+  }
+  // The frame's body as it is, whatever its header says.
+  Status take(Landing& at, const wire::WriteHeader& write, const std::vector<std::int32_t>& slots,
+              std::uint64_t sum) {
+    const auto length = static_cast<std::uint32_t>(wire::WriteHeader::kBytes + 4 * slots.size() + 8);
+    EXPECT_TRUE(at.theirs->begin_frame(MessageType::kWrite, length).ok());
+    EXPECT_TRUE(at.theirs->put(wire::encode(write)).ok());
+    EXPECT_TRUE(at.theirs->put(std::as_bytes(std::span(slots))).ok());
+    EXPECT_TRUE(at.theirs->put(std::as_bytes(std::span(&sum, 1))).ok());
+    at.theirs->end_frame();
+    const auto frame = at.ours->await_frame();
+    EXPECT_TRUE(frame.ok());
+    return at.landing->take(*at.ours, **frame, at.guard, &direct).status();
+  }
+  KvLayout layout{4, 5, 4, 20, KvDType::kBf16};
+  std::vector<std::byte> bytes;
+  PageLanding::Direct direct;
+};
+
+TEST(PageLanding, PagesOfTheSameHostAreReadWhereTheyLie) {
+  Landing at;
+  Offered offered;
+  // Neighbours here (5, 6) and there (17, 18), only there, only here.
+  const std::vector<std::int32_t> slots = {17, 18, 19};
+  for (const std::int32_t layer : {0, 1}) {
+    RunningSum sum;
+    for (std::int32_t head = 1; head < 4; ++head) {
+      for (const bool values : {false, true}) {
+        for (const std::int32_t slot : slots) {
+          const std::size_t from = values ? offered.layout.v_tile(1 + layer, head, slot)
+                                          : offered.layout.k_tile(1 + layer, head, slot);
+          sum.add(std::span(offered.bytes).subspan(from, offered.layout.tile_bytes()));
+        }
+      }
+    }
+    ASSERT_TRUE(offered.take(at, at.header(layer), slots, sum.value()).ok());
+  }
+  EXPECT_TRUE(at.landing->complete());
+  const KvLayout& layout = at.pools.views[0].layout;
+  const std::int32_t to[] = {5, 6, 1};
+  for (std::int32_t layer = 0; layer < 2; ++layer) {
+    for (std::int32_t head = 0; head < 3; ++head) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        const std::byte* from = offered.bytes.data() + offered.layout.v_tile(1 + layer, 1 + head, slots[i]);
+        EXPECT_TRUE(
+            std::equal(from, from + layout.tile_bytes(),
+                       at.bytes.begin() + static_cast<std::ptrdiff_t>(layout.v_tile(layer, head, to[i]))));
+      }
+    }
+  }
+}
+
+TEST(PageLanding, WhatIsNotOfferedIsNotRead) {
+  const auto refused = [](const std::vector<std::int32_t>& slots, std::uint64_t sum, ErrorCode code,
+                          auto&& change) {
+    Landing at;
+    Offered offered;
+    change(offered);
+    EXPECT_EQ(offered.take(at, at.header(), slots, sum).code(), code);
+    EXPECT_FALSE(at.landing->complete());
+  };
+  const auto nothing = [](Offered&) {};
+  refused({17, 18, 20}, 0, ErrorCode::kCorrupt, nothing);
+  refused({17, -1, 18}, 0, ErrorCode::kCorrupt, nothing);
+  refused({17, 18}, 0, ErrorCode::kCorrupt, nothing);
+  refused({17, 18, 19}, 1, ErrorCode::kCorrupt, nothing);  // another checksum
+  refused({17, 18, 19}, 0, ErrorCode::kCorrupt,
+          [](Offered& offered) { offered.direct.pools[0].part.first_layer = 4; });
+  refused({17, 18, 19}, 0, ErrorCode::kUnavailable,
+          [](Offered& offered) { offered.direct.pools[0].base = 64; });
+}
+
+TEST(PeerMemory, AMarkIsFoundInItsProcessAlone) {
+  const MemoryMark mark = own_memory_mark();
+  EXPECT_TRUE(finds(PeerMemory(::getpid()), mark));
+  EXPECT_FALSE(finds(PeerMemory(::getpid()), {mark.address, mark.value + 1}));
+  EXPECT_FALSE(finds(PeerMemory(1 << 29), mark));
 }
 
 TEST(RoomLink, ASilentPeerIsGone) {
