@@ -100,7 +100,9 @@ def cluster():
 
 
 def full_cluster():
-    return pytest("tests/cluster/test_failures.py", SHOAL_FAULT_ROUNDS="100")
+    results = [pytest("tests/cluster/test_failures.py", SHOAL_FAULT_ROUNDS="100"),
+               pytest("tests/cluster/test_gateway_kills.py", SHOAL_KILL_ROUNDS="50", SHOAL_KILL_MODEL="demo")]
+    return None if None in results else all(results)
 
 
 def sanitizers():

@@ -251,7 +251,6 @@ void Scheduler::end_choice(Sequence& sequence, OutputEvent event, TimePoint now,
   const bool first = sequence.choice == 0;
   retire(sequence, SequenceState::kEnded, why);  // the sequence may be gone from here on
   event.last = request.open_choices == 0;
-  if (!event.last) event.error = {};
   if (event.last) {
     finish_request(request, event, now);
     return;
@@ -260,7 +259,9 @@ void Scheduler::end_choice(Sequence& sequence, OutputEvent event, TimePoint now,
     request.prompt_done = true;
     release_held_back(request);
   }
-  request.sink(std::move(event));
+  // The last one says why all of them have failed; that this one has ended, as if by itself, would be untrue:
+  // whoever goes on elsewhere would take it for finished.
+  if (event.error.ok()) request.sink(std::move(event));
 }
 
 void Scheduler::finish_request(RequestRecord& request, OutputEvent& event, TimePoint now) {
