@@ -13,6 +13,7 @@
 
 #include "cli/bench_comm.h"
 #include "cli/bench_context.h"
+#include "cli/bench_handover.h"
 #include "cli/bench_engine.h"
 #include "cli/bench_kernel.h"
 #include "cli/bench_machine.h"
@@ -64,6 +65,7 @@ void add_subcommands(CLI::App& app, int& exit_code) {
   shoal::cli::add_bench_tokenizer(*bench, exit_code);
   shoal::cli::add_bench_traffic(*bench, exit_code);
   shoal::cli::add_bench_context(*bench, exit_code);
+  shoal::cli::add_bench_handover(*bench, exit_code);
 }
 
 int run(int argc, char** argv) {
