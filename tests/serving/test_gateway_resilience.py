@@ -72,7 +72,7 @@ def check_stream(events, tokens):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_streams_go_on_when_a_worker_goes(number):
     with Fakes(*FAST) as a, Fakes(*FAST) as b:
-        with Gateway(a.url, b.url, flags=["--policy", "round_robin"]) as gateway:  # by speed one may get nearly all
+        with Gateway(a.url, b.url) as gateway:
             want = text_of(streamed(gateway, FAKE)[1])
             assert len(want) > 100
 
@@ -299,6 +299,51 @@ def test_workers_register_themselves(small_model, token):
         os.kill(worker.process.pid, signal.SIGKILL)
         worker.process.wait()
         gateway.wait_until(lambda: gateway.workers()[worker.url]["health"] == "down", 5)
+
+
+def test_a_request_waits_for_a_registered_worker_that_is_started_anew(token):
+    """Its lease has not run out when its port refuses already: nobody is tried five times in a moment."""
+    flags = (*FAST, "--token-file", token)
+    with Gateway(flags=["--token-file", token, "--lease-seconds", 30]) as gateway:
+        with Fakes(*flags, "--gateway", gateway.url) as worker:
+            gateway.wait_for_workers(1)
+            want = text_of(streamed(gateway, FAKE)[1])
+
+            def harm():
+                gateway.wait_until(lambda: gateway.workers()[worker.url]["in_flight"] == 3)
+                worker.process.kill()
+                worker.process.wait()
+                time.sleep(1)
+                assert gateway.metric("shoal_gateway_retries_total") <= 6, "once for what was lost, once to find nobody there"
+                again.append(Fakes(*flags, "--gateway", gateway.url))
+            again = []
+            try:
+                for events in streams_at_once(gateway, [FAKE] * 3, harm):
+                    assert text_of(events) == want
+                    check_stream(events, 60)
+            finally:
+                for process in again:
+                    process.__exit__()
+
+
+def test_a_registered_worker_that_is_taken_away_stays_away(token):
+    with Gateway(flags=["--token-file", token]) as gateway:
+        with Fakes(*FAST, "--token-file", token, "--gateway", gateway.url) as worker:
+            gateway.wait_for_workers(1)
+            assert gateway.request(f"/workers?url={worker.url}", method="DELETE")[0] == 200
+            time.sleep(1.5)  # three of its reports
+            assert gateway.workers() == {}
+            gateway.post("/workers", {"url": worker.url})
+            gateway.wait_for_workers(1)
+
+
+@pytest.mark.parametrize("policy", ["shortest_queue", "power_of_two"])
+def test_equal_workers_get_equal_shares(policy):
+    with Fakes(*FAST, ports="0x4") as fakes, Gateway(*fakes.urls, flags=["--policy", policy]) as gateway:
+        for _ in range(4):
+            streams_at_once(gateway, [{**FAKE, "max_tokens": 20}] * 20, lambda: None)
+        shares = sorted(worker["requests"] for worker in gateway.workers().values())
+        assert sum(shares) == 80 and shares[0] >= 10, shares
 
 
 def test_a_stranger_cannot_register(small, token):
