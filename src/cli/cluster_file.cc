@@ -14,8 +14,10 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "comm/socket.h"
+#include "parallel/peers.h"
 
 namespace shoal::cli {
 namespace {
@@ -194,11 +196,14 @@ Status check(const ClusterFile& cluster) {
     return Status(ErrorCode::kInvalidArgument, fmt::format("{}: {}", cluster.file.string(), sentence));
   };
   if (cluster.model.empty()) return bad("'model' is needed: the file or folder to serve");
+  if (const Status served = parallel::check_degrees(cluster.degrees); !served.ok())
+    return bad(served.message());
   std::int32_t ranks = 0;
   for (const ClusterHost& host : cluster.hosts) ranks += host.ranks;
-  if (ranks != cluster.tp * cluster.pp)
-    return bad(fmt::format("tp {} and pp {} take {} ranks, the hosts have {}", cluster.tp, cluster.pp,
-                           cluster.tp * cluster.pp, ranks));
+  const Degrees& d = cluster.degrees;
+  if (ranks != cluster.ranks())
+    return bad(fmt::format("tp {}, pp {} and cp {} take {} ranks, the hosts have {}", d.tp, d.pp, d.cp,
+                           cluster.ranks(), ranks));
   SHOAL_TRY(check_servers(cluster));
   if (cluster.hosts.size() == 1) {
     if (!cluster.join.empty()) return bad("'join' is for several hosts: with one no rank joins");
@@ -229,8 +234,8 @@ ClusterProcess server_of(const ClusterFile& cluster, const std::string& shoal, c
   append(server.command,
          {host.shoal.empty() ? shoal : host.shoal, "serve", host.model.empty() ? cluster.model : host.model,
           "--host", cluster.host, "--port", std::to_string(cluster.port + place), "--tp",
-          std::to_string(cluster.tp), "--pp", std::to_string(cluster.pp), "--drain-seconds",
-          fmt::format("{}", cluster.drain_seconds)});
+          std::to_string(cluster.degrees.tp), "--pp", std::to_string(cluster.degrees.pp), "--cp",
+          std::to_string(cluster.degrees.cp), "--drain-seconds", fmt::format("{}", cluster.drain_seconds)});
   if (host.threads > 0) append(server.command, {"--threads", std::to_string(host.threads)});
   if (cluster.hosts.size() > 1)
     append(server.command, {"--listen-ranks", cluster.join, "--local-ranks", std::to_string(host.ranks)});
@@ -275,8 +280,13 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   fields.take("ca_file", cluster.ca_file);
   fields.take("token_file", cluster.token_file);
   fields.take("logs", cluster.logs);
-  fields.take_number<std::int32_t>("tp", cluster.tp, 1, 64);
-  fields.take_number<std::int32_t>("pp", cluster.pp, 1, 64);
+  Degrees& degrees = cluster.degrees;
+  for (const auto& [key, degree] : {std::pair{"tp", &degrees.tp},
+                                    {"pp", &degrees.pp},
+                                    {"cp", &degrees.cp},
+                                    {"dp", &degrees.dp},
+                                    {"ep", &degrees.ep}})
+    fields.take_number<std::int32_t>(key, *degree, 1, 64);
   fields.take_number<std::int32_t>("prefill", cluster.prefill, 1, 1024);
   fields.take_number<std::int32_t>("decode", cluster.decode, 1, 1024);
   fields.take("prefill_flags", cluster.prefill_flags);
@@ -299,7 +309,7 @@ Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file) {
   if (cluster.hosts.empty()) {
     cluster.hosts.emplace_back();
     cluster.hosts.front().name = "head";
-    cluster.hosts.front().ranks = cluster.tp * cluster.pp;
+    cluster.hosts.front().ranks = cluster.ranks();
   }
   SHOAL_TRY(check(cluster));
   if (cluster.token_file.empty()) cluster.token_file = "cluster.token";

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/expected.h"
+#include "layout/layout.h"
 
 namespace shoal::cli {
 
@@ -49,8 +50,7 @@ struct ClusterFile {
   std::int32_t prefill = 0;
   std::int32_t decode = 0;
   std::optional<ClusterGateway> gateway;
-  std::int32_t tp = 1;
-  std::int32_t pp = 1;
+  Degrees degrees;
   double drain_seconds = 30;
   std::vector<std::string> flags;          // more, for `shoal serve`
   std::vector<std::string> prefill_flags;  // and more, for servers of that role
@@ -60,6 +60,8 @@ struct ClusterFile {
   std::int32_t all_servers() const { return servers + prefill + decode; }
   // Whether its processes prove to each other who they are.
   bool needs_token() const { return hosts.size() > 1 || prefill > 0; }
+  // Of one server.
+  std::int32_t ranks() const { return degrees.tp * degrees.pp * degrees.cp; }
 };
 
 Expected<ClusterFile> read_cluster_file(const std::filesystem::path& file);

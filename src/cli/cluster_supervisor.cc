@@ -87,7 +87,7 @@ Expected<ClusterSupervisor> ClusterSupervisor::make(const ClusterFile& cluster, 
   if (cluster.servers > (cluster.prefill > 0 ? 0 : 1))
     servers = fmt::format("{} servers{}", cluster.servers, servers.empty() ? " with " : ", " + servers);
   supervisor.say_(fmt::format("starting: {}{}{} ranks on {} hosts; logs in {}",
-                              cluster.gateway ? "a gateway, " : "", servers, cluster.tp * cluster.pp,
+                              cluster.gateway ? "a gateway, " : "", servers, cluster.ranks(),
                               cluster.hosts.size(), cluster.logs.string()));
   return supervisor;
 }

@@ -277,7 +277,7 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
 }
 
 Status Executor::Impl::start_ranks(const EngineOptions& options, std::int32_t max_slots) {
-  SHOAL_TRY(parallel::check_degrees(settings.layout));
+  SHOAL_TRY(parallel::check_degrees(settings.layout.degrees()));
   if (options.launcher == nullptr)
     return {ErrorCode::kInternal, "a layout of several ranks needs somebody who starts them"};
   WorkerRanks::Options ranks_options;

@@ -158,7 +158,7 @@ std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
 }  // namespace
 
 Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model, const LoadOptions& options) {
-  SHOAL_TRY(parallel::check_degrees(options.layout));
+  SHOAL_TRY(parallel::check_degrees(options.layout.degrees()));
   SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(model));
   const formats::ModelMetadata& metadata = checkpoint.metadata();
 

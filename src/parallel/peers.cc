@@ -140,12 +140,12 @@ void Peers::receive_ids(std::span<TokenId> ids) {
   receive_from(comm::Purpose::kSample, sampling_rank(), std::as_writable_bytes(ids));
 }
 
-Status check_degrees(const Layout& layout) {
-  const Degrees& d = layout.degrees();
+Status check_degrees(const Degrees& d) {
   for (const auto& [name, degree] : {std::pair{"dp", d.dp}, {"ep", d.ep}}) {
     if (degree > 1)
-      return {ErrorCode::kUnsupported,
-              fmt::format("{} {} is not served by this build: use {} 1 with tp, pp and cp", name, degree, name)};
+      return {
+          ErrorCode::kUnsupported,
+          fmt::format("{} {} is not served by this build: use {} 1 with tp, pp and cp", name, degree, name)};
   }
   return {};
 }

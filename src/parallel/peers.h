@@ -110,6 +110,6 @@ class Peers {
 };
 
 // Fails with kUnsupported, naming the first degree that this build cannot serve.
-Status check_degrees(const Layout& layout);
+Status check_degrees(const Degrees& degrees);
 
 }  // namespace shoal::parallel

@@ -64,12 +64,15 @@ def pids(up):
             .stdout.split()}
 
 
-def test_ranks_of_this_host(small_model, tmp_path):
+@pytest.mark.parametrize("degree", ["tp", "cp"])
+def test_ranks_of_this_host(small_model, tmp_path, degree):
     port = free_port()
-    with Up(tmp_path, f'model = "{small_model}"\ntp = 2\nport = {port}\n'
+    with Up(tmp_path, f'model = "{small_model}"\n{degree} = 2\nport = {port}\n'
                       'flags = ["--served-model-name", "small", "--threads", "1"]\n') as up:
         up.wait_for(rf"ready: http://127.0.0.1:{port}$")
-        assert ask(Answers("127.0.0.1", port), "Once upon a time", 0)[0]
+        server = Answers("127.0.0.1", port)
+        assert [rank["state"] for rank in server.worker()["ranks"]] == ["ready", "ready"]
+        assert ask(server, "Once upon a time", 0)[0]
         again = subprocess.run([BINARY, "up", up.file], capture_output=True, text=True, timeout=30)
         assert again.returncode == 1 and f"is up already, by process {up.process.pid}" in again.stderr
         done = up.down()
@@ -170,7 +173,10 @@ def test_a_cluster_that_cannot_come_to_be_says_why(tmp_path, small_model):
     ('tp = 2', "'model' is needed"),
     ('model = "m"\ntp = "two"', ":2: 'tp' must be a number from 1 to 64"),
     ('model = "m"\nmodle = 1', ":2: there is no 'modle' here; known: "),
-    ('model = "m"\ntp = 2\n[[hosts]]\nranks = 3', "tp 2 and pp 1 take 2 ranks, the hosts have 3"),
+    ('model = "m"\ntp = 2\n[[hosts]]\nranks = 3', "tp 2, pp 1 and cp 1 take 2 ranks, the hosts have 3"),
+    ('model = "m"\ncp = 2\n[[hosts]]\nranks = 3', "tp 1, pp 1 and cp 2 take 2 ranks, the hosts have 3"),
+    ('model = "m"\ndp = 2', "dp 2 is not served by this build: use dp 1 with tp, pp and cp"),
+    ('model = "m"\nep = 2', "ep 2 is not served by this build: use ep 1 with tp, pp and cp"),
     ('model = "m"\ntp = 2\n[[hosts]]\n[[hosts]]', "several hosts need 'join'"),
     ('model = "m"\ntp = 2\njoin = "here"\n[[hosts]]\n[[hosts]]', "'here' is not an address HOST:PORT"),
     ('model = "m"\n[[hosts]]\nstart = "ssh b"', ":3: 'start' must be a list of strings"),

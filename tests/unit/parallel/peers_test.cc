@@ -11,14 +11,14 @@ namespace shoal::parallel {
 namespace {
 
 TEST(Degrees, TensorAndPipelineAreServed) {
-  EXPECT_TRUE(check_degrees(Layout::single()).ok());
-  EXPECT_TRUE(check_degrees(*Layout::make({.tp = 3, .pp = 2})).ok());
+  EXPECT_TRUE(check_degrees({}).ok());
+  EXPECT_TRUE(check_degrees({.tp = 3, .pp = 2}).ok());
 }
 
 TEST(Degrees, OthersAreRefusedByName) {
   for (const auto& [name, degrees] :
        {std::pair{"dp 4", Degrees{.dp = 4}}, {"ep 2", Degrees{.tp = 2, .ep = 2}}}) {
-    const Status status = check_degrees(*Layout::make(degrees));
+    const Status status = check_degrees(degrees);
     EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
     EXPECT_EQ(status.message().find(name), 0U) << status.message();
   }
