@@ -34,7 +34,8 @@ Status AsyncCollectives::Pending::wait() {
 
 AsyncCollectives::AsyncCollectives(Carrier& carrier, Group group, Ledger& ledger,
                                    Collectives::Options options)
-    : ledger_(ledger),
+    : carrier_(carrier),
+      ledger_(ledger),
       group_(carrier, std::move(group), counted_, std::move(options)),
       thread_([this] { run(); }) {}
 
@@ -70,7 +71,9 @@ void AsyncCollectives::run() {
       calls_.pop_front();
     }
     const Charge before = counted_.totals(state->purpose);
+    carrier_.set_spinning(false);
     Status status = state->call();
+    carrier_.set_spinning(true);
     Charge charge = counted_.totals(state->purpose);
     charge.calls -= before.calls;
     charge.payload -= before.payload;
@@ -119,6 +122,11 @@ AsyncCollectives::Pending AsyncCollectives::send(Purpose purpose, std::int32_t p
 AsyncCollectives::Pending AsyncCollectives::receive(Purpose purpose, std::int32_t peer,
                                                     std::span<std::byte> bytes) {
   return post(purpose, [=, this] { return group_.receive(purpose, peer, bytes); });
+}
+
+AsyncCollectives::Pending AsyncCollectives::exchange(Purpose purpose, std::span<const Outgoing> out,
+                                                     std::span<const Incoming> in, std::uint64_t calls) {
+  return post(purpose, [=, this] { return group_.exchange(purpose, out, in, calls); });
 }
 
 }  // namespace shoal::comm

@@ -56,11 +56,14 @@ class AsyncCollectives {
   Pending broadcast(Purpose purpose, std::int32_t root, std::span<std::byte> bytes);
   Pending send(Purpose purpose, std::int32_t peer, std::span<const std::byte> bytes);
   Pending receive(Purpose purpose, std::int32_t peer, std::span<std::byte> bytes);
+  Pending exchange(Purpose purpose, std::span<const Outgoing> out, std::span<const Incoming> in,
+                   std::uint64_t calls);
 
  private:
   Pending post(Purpose purpose, std::function<Status()> call);
   void run();
 
+  Carrier& carrier_;
   Ledger& ledger_;
   Ledger counted_;  // by the thread; what a call adds is its charge
   Collectives group_;

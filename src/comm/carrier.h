@@ -58,6 +58,17 @@ class Carrier {
   virtual Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in,
                           TimePoint deadline) = 0;
 
+  // Bytes that may be on their way to a peer which does not receive yet: transfer() of so many (8 more for
+  // each message) returns, whatever that one does, as soon as it has received what was sent to it before.
+  virtual std::size_t buffer_bytes(std::int32_t peer) const {
+    (void)peer;
+    return 0;
+  }
+
+  // Whether a wait may at first keep a core busy, so that it ends the sooner. Not where this process's other
+  // threads compute meanwhile. True until set.
+  virtual void set_spinning(bool spinning) { (void)spinning; }
+
   // Every wait of this rank, and of the others as soon as they see it, ends with kUnavailable and this
   // reason.
   virtual void abort(const std::string& reason) = 0;

@@ -26,6 +26,8 @@ class FaultCarrier : public Carrier {
   std::int32_t ranks() const override { return carrier_->ranks(); }
   const char* name() const override { return carrier_->name(); }
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) override;
+  std::size_t buffer_bytes(std::int32_t peer) const override { return carrier_->buffer_bytes(peer); }
+  void set_spinning(bool spinning) override { carrier_->set_spinning(spinning); }
   void abort(const std::string& reason) override { carrier_->abort(reason); }
   // None: every sum goes through transfer(), where faults are.
   SharedSum* shared_sum(const Group&) override { return nullptr; }

@@ -42,6 +42,13 @@ class MixedCarrier : public Carrier {
     if (!status.ok()) abort(status.message());
     return status;
   }
+  std::size_t buffer_bytes(std::int32_t peer) const override {
+    return near_[static_cast<std::size_t>(peer)] ? host_->buffer_bytes(peer) : network_->buffer_bytes(peer);
+  }
+  void set_spinning(bool spinning) override {
+    network_->set_spinning(spinning);
+    host_->set_spinning(spinning);
+  }
   void abort(const std::string& reason) override {
     network_->abort(reason);
     host_->abort(reason);

@@ -118,8 +118,8 @@ Status ShmCarrier::move_all(std::span<const Outgoing> out, std::span<const Incom
     }
     if (done) return {};
     if (moved) continue;
-    SHOAL_TRY(wait_for(*segment_, options_.patience, bell.rings, bell.sleepers, deadline,
-                       [rings](std::uint32_t value) { return value != rings; }));
+    SHOAL_TRY(wait_for(*segment_, spinning_ ? options_.patience : Patience{0}, bell.rings, bell.sleepers,
+                       deadline, [rings](std::uint32_t value) { return value != rings; }));
   }
 }
 

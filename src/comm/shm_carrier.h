@@ -34,6 +34,8 @@ class ShmCarrier : public Carrier {
   std::int32_t ranks() const override { return segment_->layout().ranks; }
   const char* name() const override { return "shm"; }
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) override;
+  std::size_t buffer_bytes(std::int32_t) const override { return segment_->layout().ring_bytes; }
+  void set_spinning(bool spinning) override { spinning_ = spinning; }
   void abort(const std::string& reason) override { segment_->abort(reason); }
   std::span<std::byte> arena() override {
     return {segment_->at<std::byte>(segment_->layout().arena(rank_)), segment_->layout().arena_bytes};
@@ -55,6 +57,7 @@ class ShmCarrier : public Carrier {
   std::shared_ptr<ShmSegment> segment_;
   std::int32_t rank_;
   Options options_;
+  bool spinning_ = true;
   Status failed_;  // of sums too
   std::vector<Progress> sending_;
   std::vector<Progress> receiving_;

@@ -158,6 +158,7 @@ Status TcpCarrier::transfer(std::span<const Outgoing> out, std::span<const Incom
 Status TcpCarrier::move_all(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) {
   sending_.assign(out.size(), {});
   receiving_.assign(in.size(), {});
+  const int looks = spinning_ ? options_.looks : 0;
   int idle = 0;
   TimePoint since{};  // when something moved last; set once nothing does
   for (;;) {
@@ -179,8 +180,8 @@ Status TcpCarrier::move_all(std::span<const Outgoing> out, std::span<const Incom
     if (done) return {};
     if (moved) {
       idle = 0;
-    } else if (++idle > options_.looks) {
-      if (idle == options_.looks + 1) since = now();
+    } else if (++idle > looks) {
+      if (idle == looks + 1) since = now();
       SHOAL_TRY(sleep(out, in, since, deadline));
     }
   }

@@ -38,6 +38,7 @@ class TcpCarrier : public Carrier {
   std::int32_t ranks() const override { return static_cast<std::int32_t>(peers_.size()); }
   const char* name() const override { return "tcp"; }
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) override;
+  void set_spinning(bool spinning) override { spinning_ = spinning; }
   void abort(const std::string& reason) override;
   SharedSum* shared_sum(const Group&) override { return nullptr; }
 
@@ -69,6 +70,7 @@ class TcpCarrier : public Carrier {
   std::int32_t rank_;
   std::vector<Peer> peers_;
   Options options_;
+  bool spinning_ = true;
   Status failed_;
   std::vector<Progress> sending_;
   std::vector<Progress> receiving_;

@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -46,6 +47,8 @@ struct PagePiece {
 
 // What is moved for whom: prompts' tokens (cp_ring) or decoded ones (cp_merge).
 enum class ContextTraffic : std::uint8_t { kRing, kMerge };
+inline constexpr ContextTraffic kContextTraffics[] = {ContextTraffic::kRing, ContextTraffic::kMerge};
+constexpr std::size_t traffic_index(ContextTraffic traffic) { return static_cast<std::size_t>(traffic); }
 constexpr ContextTraffic traffic_of(const ContextSpan& span) {
   return span.decodes ? ContextTraffic::kMerge : ContextTraffic::kRing;
 }

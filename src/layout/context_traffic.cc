@@ -95,6 +95,7 @@ ContextWork ContextTables::sampled_work(const StepPlan& plan, std::int32_t group
       span.first_row += span.rows - 1;
       span.start += span.rows - 1;
       span.rows = 1;
+      span.pass_queries = true;
       sampled.push_back(span);
     }
     all[c] = std::move(sampled);

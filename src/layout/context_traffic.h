@@ -7,7 +7,8 @@
 //
 //   cp_ring   pages out         each page of its pool that a prompt's tokens of that coordinate see, once:
 //                               2 * 32 * h_kv * D * b
-//             queries out       R * h_q * D * 4, where the plan has them travel
+//             queries out       R * h_q * D * 4, where the plan has them travel; in the model's last layer
+//                               those of a row alone, always
 //             results back      for that coordinate's rows: R * h_q * (D + 1) * 4; in strict mode, and
 //                               in window groups, R * pieces * h_q * (D + 2) * 4
 //   cp_merge  queries, results  the same of decoded tokens, whose queries always travel

@@ -108,9 +108,14 @@ void AttentionLayer::attend(const Pass& pass, const KvView& pool,
   kernels::attention(pass.kernels, pool, shape(), spans, qkv_.part(qkv, kQuery), heads);
 }
 
-void AttentionLayer::exchange_tokens(parallel::ContextAttention& context, const ContextWork& work,
-                                     const KvView& pool, MatrixView<float> qkv) const {
-  context.exchange_tokens(work, shape(), pool, qkv_.part(qkv, kKey), qkv_.part(qkv, kValue));
+void AttentionLayer::begin_across(parallel::ContextAttention& context,
+                                  const parallel::ContextAttention::Plan& plan, const ContextWork& work,
+                                  MatrixView<float> qkv) const {
+  context.begin(plan, work, qkv_.part(qkv, kQuery), qkv_.part(qkv, kKey), qkv_.part(qkv, kValue));
+}
+
+void AttentionLayer::receive_across(parallel::ContextAttention& context, const KvView& pool) const {
+  context.receive(shape(), pool);
 }
 
 void AttentionLayer::attend_across(parallel::ContextAttention& context,

@@ -5,8 +5,8 @@
 // Ownership: owns this rank's packed weights. Pools, activations and spans are the caller's.
 // Invariants: the steps of a pass are write(), attend(), project(), in this order. After write() the KV of
 //   the pass is complete in this layer, before anything is attended. Where sequences lie with several
-//   coordinates it is complete after write() and exchange_tokens(), and attend_across() takes attend()'s
-//   place.
+//   coordinates, begin_across() comes after write() and attend_across() takes attend()'s place; it is
+//   complete after the latter, or after receive_across() between the two.
 
 #pragma once
 
@@ -50,10 +50,11 @@ class AttentionLayer {
   // heads: [rows, heads_width()]. Rows outside the spans stay as they are.
   void attend(const Pass& pass, const KvView& pool, std::span<const kernels::AttentionSpan> spans,
               MatrixView<float> qkv, MatrixView<float> heads) const;
-  // What is written to pages of other coordinates. qkv: as write() left it; no rows where this coordinate
+  // As ContextAttention says. work: all of the pass. qkv: as write() left it; no rows where this coordinate
   // computes none.
-  void exchange_tokens(parallel::ContextAttention& context, const ContextWork& work, const KvView& pool,
-                       MatrixView<float> qkv) const;
+  void begin_across(parallel::ContextAttention& context, const parallel::ContextAttention::Plan& plan,
+                    const ContextWork& work, MatrixView<float> qkv) const;
+  void receive_across(parallel::ContextAttention& context, const KvView& pool) const;
   void attend_across(parallel::ContextAttention& context, parallel::ContextAttention::Plan& plan,
                      const KvView& pool, MatrixView<float> qkv, MatrixView<float> heads) const;
   // delta: [rows, hidden], what the block adds to the residual stream, summed over the group.

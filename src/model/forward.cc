@@ -52,7 +52,8 @@ void spans_of_rows(const Spans& spans, const std::vector<std::int32_t>& rows, Sp
   }
 }
 
-// The parts of a coordinate's spans whose logits are wanted.
+// The parts of a coordinate's spans whose logits are wanted. The query of a row alone goes to the pages that
+// it sees, whatever the plan says of the whole span's.
 void wanted_spans_of(const std::vector<ContextSpan>& spans, const std::vector<std::int32_t>& rows,
                      std::vector<ContextSpan>& out) {
   out.clear();
@@ -69,6 +70,7 @@ void wanted_spans_of(const std::vector<ContextSpan>& spans, const std::vector<st
     out.back().start = span->start + row - span->first_row;
     out.back().masked_pages = 0;
   }
+  for (ContextSpan& each : out) each.pass_queries |= each.rows == 1;
 }
 
 // Of a coordinate's spans, the tokens whose pages are its own.
@@ -144,10 +146,14 @@ void Model::Impl::help(const Batch& batch, std::span<const KvView> pools, const 
     const bool last = i + 1 == layers.size() && last_stage();
     float nothing = 0;
     const MatrixView<float> none(&nothing, 0, attention.qkv_width());
-    attention.exchange_tokens(*context_attention, batch.context->groups[group], pools[group], none);
-    if (hook) hook(stage.begin + static_cast<std::int32_t>(i));
+    parallel::ContextAttention::Plan& plan = last ? wanted_plan : context_plans[group];
     const TimePoint began = now();
-    attention.attend_across(*context_attention, last ? wanted_plan : context_plans[group], pools[group], none,
+    attention.begin_across(*context_attention, plan, batch.context->groups[group], none);
+    if (hook) {
+      attention.receive_across(*context_attention, pools[group]);
+      hook(stage.begin + static_cast<std::int32_t>(i));
+    }
+    attention.attend_across(*context_attention, plan, pools[group], none,
                             {&nothing, 0, attention.heads_width()});
     attention_seconds += seconds_between(began, now());
   }
@@ -206,13 +212,16 @@ void Model::forward(const Batch& batch, std::span<const KvView> pools, MatrixVie
     const Spans* spans = &m.spans[group];
 
     layer.attention.write(pass, pools[group], *spans, normed, qkv);
-    if (batch.context != nullptr)
-      layer.attention.exchange_tokens(*m.context_attention, batch.context->groups[group], pools[group], qkv);
-    if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i));
     const TimePoint began = now();
+    parallel::ContextAttention::Plan* across = nullptr;
     if (batch.context != nullptr) {
-      layer.attention.attend_across(*m.context_attention, last ? m.wanted_plan : m.context_plans[group],
-                                    pools[group], qkv, heads);
+      across = last ? &m.wanted_plan : &m.context_plans[group];
+      layer.attention.begin_across(*m.context_attention, *across, batch.context->groups[group], qkv);
+      if (hook) layer.attention.receive_across(*m.context_attention, pools[group]);
+    }
+    if (hook) hook(m.stage.begin + static_cast<std::int32_t>(i));
+    if (across != nullptr) {
+      layer.attention.attend_across(*m.context_attention, *across, pools[group], qkv, heads);
       if (last && batch.logit_rows.empty()) {
         m.attention_seconds += seconds_between(began, now());
         return;

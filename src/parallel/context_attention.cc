@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 
 namespace shoal::parallel {
 namespace {
@@ -11,11 +10,13 @@ using comm::Purpose;
 using kernels::AttentionShape;
 using kernels::AttentionSpan;
 
-constexpr std::size_t index_of(ContextTraffic traffic) { return static_cast<std::size_t>(traffic); }
 constexpr Purpose purpose_of(ContextTraffic traffic) {
   return traffic == ContextTraffic::kRing ? Purpose::kCpRing : Purpose::kCpMerge;
 }
-constexpr ContextTraffic kBoth[] = {ContextTraffic::kRing, ContextTraffic::kMerge};
+
+// Rows of a landed part whose states lie apart before they are folded: 17 MB for 32 heads of size 64, while
+// attending to 4,096 keys takes them half a second.
+constexpr std::int32_t kLandedRows = 2048;
 
 // Uses of room(). Those of both kinds of traffic lie side by side.
 enum Room : std::size_t {
@@ -23,6 +24,8 @@ enum Room : std::size_t {
   kTokensIn,
   kPagesOut,
   kOwnStates,
+  kSplitStates,
+  kLandedStates,
   kTotals,
   kMasked,
   kRawStates,
@@ -60,169 +63,6 @@ std::int64_t wire_width(const AttentionShape& shape, bool pieces) {
 
 }  // namespace
 
-// -- what a pass comes to
-
-std::vector<std::int32_t>& ContextAttention::Plan::next_table() {
-  if (tables_used_ == tables_.size()) tables_.emplace_back();
-  std::vector<std::int32_t>& table = tables_[tables_used_++];
-  table.clear();
-  return table;
-}
-
-void ContextAttention::Plan::make(const ContextWork& work, std::int32_t own, std::int32_t window,
-                                  bool strict) {
-  work_ = &work;
-  own_ = own;
-  window_ = window;
-  // Behind a window runs of pages keep their places: what a row sees of them begins somewhere, too.
-  pieces_ = strict || window > 0;
-  direct_.clear();
-  own_states_.clear();
-  own_state_rows_ = 0;
-  masked_.clear();
-  masked_rows_ = 0;
-  tables_used_ = 0;
-  landed_.clear();
-  for (const ContextTraffic traffic : kBoth)
-    moves_[index_of(traffic)].make(work, traffic, own, window, pieces_);
-  const auto mine = static_cast<std::size_t>(own);
-  for (const ContextSpan& span : work[mine]) {
-    if (!passes_queries(span, window)) add_direct(span);
-  }
-  for (const ContextTraffic traffic : kBoth) {
-    const std::size_t t = index_of(traffic);
-    foreign_[t].resize(work.size());
-    queries_out_[t].resize(work.size());
-    for (std::size_t c = 0; c < work.size(); ++c) {
-      foreign_[t][c].clear();
-      std::int32_t row = 0;
-      std::int64_t states = 0;
-      for (const std::int32_t index : moves_[t].exchanges()[c].queries_in) {
-        const ContextSpan& span = work[c][static_cast<std::size_t>(index)];
-        add_states(span, row, foreign_[t][c], states);
-        row += span.rows;
-      }
-    }
-    add_folds(work, traffic);
-  }
-}
-
-// Its table names pages here, and those that land, by slot.
-void ContextAttention::Plan::add_direct(const ContextSpan& span) {
-  AttentionSpan direct{
-      .first_row = span.first_row, .rows = span.rows, .start = span.start, .slots = span.slots};
-  const ContextMoves& moves = moves_[index_of(ContextTraffic::kRing)];
-  const std::int32_t first = first_visible_page(span.start, window_);
-  std::vector<std::int32_t>* table = nullptr;
-  for (std::int32_t page = first; page < span.end_page(); ++page) {
-    const auto at = static_cast<std::size_t>(page);
-    if (span.owners[at] == own_) continue;
-    if (table == nullptr) {
-      table = &next_table();
-      table->assign(span.slots.begin(), span.slots.begin() + span.end_page());
-    }
-    // The bank is added for each layer.
-    (*table)[at] = moves.arrival(span.owners[at], span.slots[at]);
-    landed_.push_back({tables_used_ - 1, at, span.owners[at]});
-  }
-  if (table != nullptr) direct.slots = *table;
-  direct_.push_back(direct);
-  if (span.masked_pages == 0) return;
-  // From behind all pages each token of those that the mask hides is in sight. What comes of it goes nowhere.
-  direct.page_begin = span.last_page() + 1;
-  direct.page_end = span.end_page();
-  direct.start = direct.page_end * kPageTokens;
-  direct.state_row = static_cast<std::int32_t>(masked_rows_);
-  masked_.push_back(direct);
-  masked_rows_ += span.rows;
-}
-
-// What this coordinate's pages say to a span's queries, which lie from first_row on: one state for each
-// piece, or one in all.
-void ContextAttention::Plan::add_states(const ContextSpan& span, std::int32_t first_row,
-                                        std::vector<AttentionSpan>& spans, std::int64_t& rows) {
-  AttentionSpan add{.first_row = first_row, .rows = span.rows, .start = span.start, .slots = span.slots};
-  if (pieces_) {
-    runs_.clear();
-    pieces_of(span, own_, window_, runs_);
-    for (const PagePiece& run : runs_) {
-      add.page_begin = run.begin;
-      add.page_end = run.end;
-      add.state_row = static_cast<std::int32_t>(rows);
-      spans.push_back(add);
-      rows += span.rows;
-    }
-    return;
-  }
-  // Pages of this coordinate side by side: those before the span's first lie wholly before all its tokens, so
-  // that positions may be counted in them.
-  std::vector<std::int32_t>& table = next_table();
-  const std::int32_t first_page = span.start / kPageTokens;
-  for (std::int32_t page = 0; page < first_page; ++page) {
-    const auto at = static_cast<std::size_t>(page);
-    if (span.owners[at] == own_) table.push_back(span.slots[at]);
-  }
-  const auto before = static_cast<std::int32_t>(table.size());
-  const bool holds_own = span.owners[static_cast<std::size_t>(first_page)] == own_;
-  add.start = before * kPageTokens + (holds_own ? span.start % kPageTokens : 0);
-  for (std::int32_t page = first_page; holds_own && page <= span.last_page(); ++page)
-    table.push_back(span.slots[static_cast<std::size_t>(page)]);
-  add.slots = table;
-  add.page_end = static_cast<std::int32_t>(table.size());
-  add.state_row = static_cast<std::int32_t>(rows);
-  spans.push_back(add);
-  rows += span.rows;
-}
-
-// How the results of own spans whose queries travel are put together: in strict mode by position, else one
-// coordinate after the other.
-void ContextAttention::Plan::add_folds(const ContextWork& work, ContextTraffic traffic) {
-  const std::size_t t = index_of(traffic);
-  folds_[t].clear();
-  parts_[t].clear();
-  std::vector<std::int64_t> arrived(work.size(), 0);  // rows of each coordinate so far
-  for (auto& queries : queries_out_[t]) queries.clear();
-  std::vector<std::tuple<std::int32_t, std::int32_t, std::int64_t>> pieces;  // begin, source, row
-  const std::vector<ContextSpan>& mine = work[static_cast<std::size_t>(own_)];
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const ContextSpan& span = mine[i];
-    if (!passes_queries(span, window_) || traffic_of(span) != traffic) continue;
-    Fold fold{span.first_row, span.rows, parts_[t].size(), 0};
-    pieces.clear();
-    for (std::size_t c = 0; c < work.size(); ++c) {
-      const auto source = static_cast<std::int32_t>(c);
-      const bool own = source == own_;
-      const auto& sent = moves_[t].exchanges()[c].queries_out;
-      const bool asked = own || std::ranges::binary_search(sent, static_cast<std::int32_t>(i));
-      if (!asked) continue;
-      std::int64_t& row = own ? own_state_rows_ : arrived[c];
-      if (!pieces_) {
-        pieces.emplace_back(0, source, row);
-        if (!own) row += span.rows;
-        continue;
-      }
-      runs_.clear();
-      pieces_of(span, source, window_, runs_);
-      std::int64_t at = row;
-      for (const PagePiece& run : runs_) {
-        pieces.emplace_back(run.begin, source, at);
-        at += span.rows;
-      }
-      if (!own) row = at;
-    }
-    add_states(span, span.first_row, own_states_, own_state_rows_);
-    if (pieces_) std::ranges::sort(pieces);
-    std::int32_t segment = -1;
-    for (const auto& [begin, source, row] : pieces) {
-      const bool begins = pieces_ ? begin / kSegmentPages != segment : true;
-      segment = begin / kSegmentPages;
-      parts_[t].push_back({source, row, begins});
-    }
-    fold.parts = parts_[t].size() - fold.first_part;
-    folds_[t].push_back(fold);
-  }
-}
-
 // -- moving
 
 std::span<std::byte> ContextAttention::room(std::size_t use, std::int32_t coordinate, std::size_t bytes) {
@@ -251,48 +91,81 @@ void ContextAttention::move(Purpose purpose, std::uint64_t calls) {
 }
 
 // Keys, then values, of each coordinate's tokens side by side.
-void ContextAttention::exchange_tokens(const ContextWork& work, const AttentionShape& shape,
-                                       const KvView& pool, MatrixView<const float> k,
-                                       MatrixView<const float> v) {
+void ContextAttention::add_tokens(const ContextWork& work, std::int32_t with, MatrixView<const float> k,
+                                  MatrixView<const float> v) {
   const std::int32_t own = peers_.context_index();
-  const std::int64_t width = static_cast<std::int64_t>(pool.layout.kv_heads) * pool.layout.head_dim;
-  struct Arrived {
-    MatrixView<float> rows;
-    std::vector<std::pair<std::int32_t, std::int32_t>> places;  // position, slot
-  };
-  std::vector<Arrived> arrived;
-  for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
-    if (c == own) continue;
-    std::vector<std::int32_t> rows;
-    for (const ContextSpan& span : work[static_cast<std::size_t>(own)]) {
-      each_foreign_token(span, own, [&](std::int32_t row, std::int32_t, std::int32_t owner, std::int32_t) {
-        if (owner == c) rows.push_back(row);
-      });
-    }
-    if (!rows.empty()) {
-      const auto to = rows_in(kTokensOut, c, std::ssize(rows), 2 * width);
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        float* at = to.row(static_cast<std::int64_t>(i));
-        copy_rows(k, rows[i], 1, at);
-        copy_rows(v, rows[i], 1, at + width);
-      }
-      out_.push_back({c, bytes_of(to)});
-    }
-    Arrived from;
-    for (const ContextSpan& span : work[static_cast<std::size_t>(c)]) {
-      each_foreign_token(span, c,
-                         [&](std::int32_t, std::int32_t position, std::int32_t owner, std::int32_t slot) {
-                           if (owner == own) from.places.emplace_back(position, slot);
-                         });
-    }
-    if (from.places.empty()) continue;
-    from.rows = rows_in(kTokensIn, c, std::ssize(from.places), 2 * width);
-    in_.push_back({c, writable_bytes_of(from.rows)});
-    arrived.push_back(std::move(from));
+  const std::int64_t width = k.columns;
+  std::vector<std::int32_t> rows;
+  for (const ContextSpan& span : work[static_cast<std::size_t>(own)]) {
+    each_foreign_token(span, own, [&](std::int32_t row, std::int32_t, std::int32_t owner, std::int32_t) {
+      if (owner == with) rows.push_back(row);
+    });
   }
-  move(Purpose::kCpMerge, out_.size());
+  if (!rows.empty()) {
+    const auto to = rows_in(kTokensOut, with, std::ssize(rows), 2 * width);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      float* at = to.row(static_cast<std::int64_t>(i));
+      copy_rows(k, rows[i], 1, at);
+      copy_rows(v, rows[i], 1, at + width);
+    }
+    out_.push_back({with, bytes_of(to)});
+  }
+  Arriving from;
+  for (const ContextSpan& span : work[static_cast<std::size_t>(with)]) {
+    each_foreign_token(span, with,
+                       [&](std::int32_t, std::int32_t position, std::int32_t owner, std::int32_t slot) {
+                         if (owner == own) from.places.emplace_back(position, slot);
+                       });
+  }
+  if (from.places.empty()) return;
+  from.rows = rows_in(kTokensIn, with, std::ssize(from.places), 2 * width);
+  in_.push_back({with, writable_bytes_of(from.rows)});
+  arriving_.push_back(std::move(from));
+}
+
+void ContextAttention::add_queries(const Plan& plan, ContextTraffic traffic, std::int32_t with,
+                                   MatrixView<const float> q) {
+  const std::size_t t = traffic_index(traffic);
+  const std::vector<ContextSpan>& mine = (*plan.work_)[static_cast<std::size_t>(plan.own_)];
+  const ContextExchange& exchange = plan.moves_[t].exchanges()[static_cast<std::size_t>(with)];
+  if (exchange.query_rows_out > 0) {
+    const auto to = rows_in(kQueriesOut + t, with, exchange.query_rows_out, q.columns);
+    float* at = to.data;
+    for (const std::int32_t index : exchange.queries_out) {
+      const ContextSpan& span = mine[static_cast<std::size_t>(index)];
+      copy_rows(q, span.first_row, span.rows, at);
+      at += span.rows * q.columns;
+    }
+    out_.push_back({with, bytes_of(to)});
+  }
+  if (exchange.query_rows_in > 0)
+    in_.push_back(
+        {with, writable_bytes_of(rows_in(kQueriesIn + t, with, exchange.query_rows_in, q.columns))});
+}
+
+void ContextAttention::begin(const Plan& plan, const ContextWork& work, MatrixView<const float> q,
+                             MatrixView<const float> k, MatrixView<const float> v) {
+  out_.clear();
+  in_.clear();
+  arriving_.clear();
+  for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
+    if (c == plan.own_) continue;
+    add_tokens(work, c, k, v);
+    add_queries(plan, ContextTraffic::kMerge, c, q);
+  }
+  receiving_ = true;
+  calls_ = out_.size();
+  if (!peers_.send_early(Purpose::kCpMerge, out_, calls_)) return;
+  out_.clear();
+  calls_ = 0;
+}
+
+void ContextAttention::receive(const AttentionShape& shape, const KvView& pool) {
+  if (!std::exchange(receiving_, false)) return;
+  move(Purpose::kCpMerge, calls_);
   if (!peers_.status().ok()) return;
-  for (const Arrived& from : arrived) {
+  const std::int64_t width = static_cast<std::int64_t>(pool.layout.kv_heads) * pool.layout.head_dim;
+  for (const Arriving& from : arriving_) {
     for (std::size_t i = 0; i < from.places.size(); ++i) {
       const auto [position, slot] = from.places[i];
       float* row = from.rows.row(static_cast<std::int64_t>(i));
@@ -305,70 +178,65 @@ void ContextAttention::exchange_tokens(const ContextWork& work, const AttentionS
   }
 }
 
-void ContextAttention::exchange_queries(Plan& plan, ContextTraffic traffic, MatrixView<const float> q) {
-  const std::size_t t = index_of(traffic);
-  const ContextWork& work = *plan.work_;
-  for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
-    const ContextExchange& with = plan.moves_[t].exchanges()[static_cast<std::size_t>(c)];
-    if (with.query_rows_out > 0) {
-      const auto to = rows_in(kQueriesOut + t, c, with.query_rows_out, q.columns);
-      float* at = to.data;
-      for (const std::int32_t index : with.queries_out) {
-        const ContextSpan& span = work[static_cast<std::size_t>(plan.own_)][static_cast<std::size_t>(index)];
-        copy_rows(q, span.first_row, span.rows, at);
-        at += span.rows * q.columns;
-      }
-      out_.push_back({c, bytes_of(to)});
+// Tiles of a head's pages side by side, keys and values apart, straight to where they are attended to. In
+// each step pages come from one coordinate and go to one.
+void ContextAttention::begin_pages(Plan& plan, const AttentionShape& shape, const KvView& pool) {
+  const ContextMoves& moves = plan.moves_[traffic_index(ContextTraffic::kRing)];
+  const KvLayout& layout = pool.layout;
+  const std::int32_t size = peers_.context_size();
+  steps_.resize(static_cast<std::size_t>(size));
+  for (std::int32_t step = 1; step < size; ++step) {
+    Step& each = steps_[static_cast<std::size_t>(step)];
+    each.out.clear();
+    each.in.clear();
+    const std::uint64_t calls = add_pages_out(plan, (plan.own_ + step) % size, shape, pool, each.out) ? 1 : 0;
+    const std::int32_t from = (plan.own_ - step + size) % size;
+    const auto& pages_in = moves.exchanges()[static_cast<std::size_t>(from)].pages_in;
+    const std::size_t bytes = layout.tile_bytes() * pages_in.size();
+    const std::int32_t bank = layout.layers + bank_of(from);
+    for (std::int32_t head = 0; bytes > 0 && head < layout.kv_heads; ++head) {
+      each.in.push_back({from, {pool.k<std::byte>(bank, head, 0), bytes}});
+      each.in.push_back({from, {pool.v<std::byte>(bank, head, 0), bytes}});
     }
-    if (with.query_rows_in > 0)
-      in_.push_back({c, writable_bytes_of(rows_in(kQueriesIn + t, c, with.query_rows_in, q.columns))});
+    peers_.begin_exchange(Purpose::kCpRing, each.out, each.in, calls);
   }
-  move(purpose_of(traffic), out_.size());
 }
 
-// Tiles of a head's pages side by side, keys and values apart, straight to where they are attended to.
-void ContextAttention::exchange_pages(Plan& plan, const AttentionShape& shape, const KvView& pool) {
-  const ContextMoves& moves = plan.moves_[index_of(ContextTraffic::kRing)];
-  const KvLayout& layout = pool.layout;
-  const std::size_t tile = layout.tile_bytes();
-  std::uint64_t calls = 0;
-  for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
-    const ContextExchange& with = moves.exchanges()[static_cast<std::size_t>(c)];
-    const std::vector<std::int32_t>& slots = with.pages_out;
-    if (!slots.empty()) {
-      ++calls;
-      const bool one_run =
-          slots.back() - slots.front() + 1 == std::ssize(slots) && std::ranges::is_sorted(slots);
-      const std::size_t bytes = tile * slots.size();
-      std::byte* copy =
-          one_run ? nullptr
-                  : room(kPagesOut, c, 2 * bytes * static_cast<std::size_t>(layout.kv_heads)).data();
-      for (std::int32_t head = 0; head < layout.kv_heads; ++head) {
-        for (const bool key : {true, false}) {
-          const auto tile_of = [&](std::int32_t slot) {
-            return key ? pool.k<std::byte>(shape.layer, head, slot)
-                       : pool.v<std::byte>(shape.layer, head, slot);
-          };
-          if (one_run) {
-            out_.push_back({c, {tile_of(slots.front()), bytes}});
-            continue;
-          }
-          for (std::size_t i = 0; i < slots.size(); ++i)
-            std::memcpy(copy + i * tile, tile_of(slots[i]), tile);
-          out_.push_back({c, {copy, bytes}});
-          copy += bytes;
-        }
+// False where there are none.
+bool ContextAttention::add_pages_out(const Plan& plan, std::int32_t to, const AttentionShape& shape,
+                                     const KvView& pool, std::vector<comm::Outgoing>& out) {
+  const ContextMoves& moves = plan.moves_[traffic_index(ContextTraffic::kRing)];
+  const std::vector<std::int32_t>& slots = moves.exchanges()[static_cast<std::size_t>(to)].pages_out;
+  if (slots.empty()) return false;
+  const std::int32_t heads = pool.layout.kv_heads;
+  const std::size_t tile = pool.layout.tile_bytes();
+  const bool one_run = slots.back() - slots.front() + 1 == std::ssize(slots) && std::ranges::is_sorted(slots);
+  const std::size_t bytes = tile * slots.size();
+  std::byte* copy =
+      one_run ? nullptr : room(kPagesOut, to, 2 * bytes * static_cast<std::size_t>(heads)).data();
+  for (std::int32_t head = 0; head < heads; ++head) {
+    for (const bool key : {true, false}) {
+      const auto tile_of = [&](std::int32_t slot) {
+        return key ? pool.k<std::byte>(shape.layer, head, slot) : pool.v<std::byte>(shape.layer, head, slot);
+      };
+      if (one_run) {
+        out.push_back({to, {tile_of(slots.front()), bytes}});
+        continue;
       }
-    }
-    if (with.pages_in.empty()) continue;
-    const std::size_t bytes = tile * with.pages_in.size();
-    const std::int32_t bank = layout.layers + bank_of(c);
-    for (std::int32_t head = 0; head < layout.kv_heads; ++head) {
-      in_.push_back({c, {pool.k<std::byte>(bank, head, 0), bytes}});
-      in_.push_back({c, {pool.v<std::byte>(bank, head, 0), bytes}});
+      for (std::size_t i = 0; i < slots.size(); ++i) std::memcpy(copy + i * tile, tile_of(slots[i]), tile);
+      out.push_back({to, {copy, bytes}});
+      copy += bytes;
     }
   }
-  move(Purpose::kCpRing, calls);
+  return true;
+}
+
+// Slots count from the layer that attends.
+void ContextAttention::name_landed(Plan& plan, const AttentionShape& shape, const KvView& pool) const {
+  const KvLayout& layout = pool.layout;
+  for (const Plan::Landed& each : plan.landed_)
+    plan.tables_[each.table][each.page] = each.arrival + (layout.layers + bank_of(each.owner) - shape.layer) *
+                                                             2 * layout.kv_heads * layout.slots;
 }
 
 // Each coordinate's pages land in a bank of their own.
@@ -383,13 +251,14 @@ MatrixView<float> ContextAttention::states_of(const Plan& plan, ContextTraffic t
                                               const AttentionShape& shape, std::int32_t source) {
   const std::int64_t width = kernels::state_width(shape.query_heads, shape.head_dim);
   if (source == plan.own_) return rows_in(kOwnStates, source, plan.own_state_rows_, width);
-  const ContextExchange& with = plan.moves_[index_of(traffic)].exchanges()[static_cast<std::size_t>(source)];
-  return rows_in(kStatesIn + index_of(traffic), source, with.state_rows_in, width);
+  const ContextExchange& with =
+      plan.moves_[traffic_index(traffic)].exchanges()[static_cast<std::size_t>(source)];
+  return rows_in(kStatesIn + traffic_index(traffic), source, with.state_rows_in, width);
 }
 
 void ContextAttention::compute_foreign(Plan& plan, ContextTraffic traffic, const AttentionShape& shape,
                                        const KvView& pool) {
-  const std::size_t t = index_of(traffic);
+  const std::size_t t = traffic_index(traffic);
   const std::int64_t q_width = static_cast<std::int64_t>(shape.query_heads) * shape.head_dim;
   const std::int64_t width = kernels::state_width(shape.query_heads, shape.head_dim);
   for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
@@ -406,8 +275,9 @@ void ContextAttention::compute_foreign(Plan& plan, ContextTraffic traffic, const
   }
 }
 
-void ContextAttention::exchange_states(Plan& plan, ContextTraffic traffic, const AttentionShape& shape) {
-  const std::size_t t = index_of(traffic);
+void ContextAttention::begin_states(Plan& plan, ContextTraffic traffic, const AttentionShape& shape,
+                                    bool early) {
+  const std::size_t t = traffic_index(traffic);
   const std::int64_t width = wire_width(shape, plan.pieces_);
   const std::size_t in_room = (plan.pieces_ ? kStatesIn : kPackedIn) + t;
   for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
@@ -417,7 +287,16 @@ void ContextAttention::exchange_states(Plan& plan, ContextTraffic traffic, const
     if (with.state_rows_in > 0)
       in_.push_back({c, writable_bytes_of(rows_in(in_room, c, with.state_rows_in, width))});
   }
-  move(purpose_of(traffic), out_.size());
+  calls_ = out_.size();
+  if (!early || !peers_.send_early(purpose_of(traffic), out_, calls_)) return;
+  out_.clear();
+  calls_ = 0;
+}
+
+void ContextAttention::end_states(Plan& plan, ContextTraffic traffic, const AttentionShape& shape) {
+  const std::size_t t = traffic_index(traffic);
+  const std::int64_t width = wire_width(shape, plan.pieces_);
+  move(purpose_of(traffic), calls_);
   if (plan.pieces_ || !peers_.status().ok()) return;
   for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
     const ContextExchange& with = plan.moves_[t].exchanges()[static_cast<std::size_t>(c)];
@@ -429,7 +308,7 @@ void ContextAttention::exchange_states(Plan& plan, ContextTraffic traffic, const
 
 void ContextAttention::fold(Plan& plan, ContextTraffic traffic, const AttentionShape& shape,
                             MatrixView<float> out) {
-  const std::size_t t = index_of(traffic);
+  const std::size_t t = traffic_index(traffic);
   const std::int64_t width = kernels::state_width(shape.query_heads, shape.head_dim);
   for (const Plan::Fold& fold : plan.folds_[t]) {
     const auto total = rows_in(kTotals, 0, fold.rows, width);
@@ -456,31 +335,89 @@ void ContextAttention::fold(Plan& plan, ContextTraffic traffic, const AttentionS
   }
 }
 
+void ContextAttention::own_part(Plan& plan, std::span<const AttentionSpan> spans, const AttentionShape& shape,
+                                const KvView& pool, MatrixView<const float> q) {
+  if (spans.empty()) return;
+  kernels::attention_states(context_, pool, shape, spans, q,
+                            states_of(plan, kContextTraffics[0], shape, plan.own_));
+}
+
+// What one coordinate's pages, which have come, say to rows that see them.
+void ContextAttention::attend_landed(Plan& plan, std::int32_t owner, const AttentionShape& shape,
+                                     const KvView& pool, MatrixView<const float> q,
+                                     MatrixView<float> states) {
+  const std::int64_t width = kernels::state_width(shape.query_heads, shape.head_dim);
+  for (AttentionSpan part : plan.split_landed_[static_cast<std::size_t>(owner)]) {
+    const std::int32_t rows = part.rows;
+    const std::int32_t first_row = part.first_row;
+    const std::int32_t first_state = part.state_row;
+    for (std::int32_t row = 0; row < rows; row += kLandedRows) {
+      part.first_row = first_row + row;
+      part.rows = std::min(kLandedRows, rows - row);
+      part.state_row = 0;
+      const auto landed = rows_in(kLandedStates, owner, part.rows, width);
+      kernels::attention_states(context_, pool, shape, std::span(&part, 1), q, landed);
+      kernels::fold_attention_states(context_, shape, some_rows(states, first_state + row, part.rows),
+                                     landed);
+    }
+  }
+}
+
 void ContextAttention::attend(Plan& plan, const AttentionShape& shape, const KvView& pool,
                               MatrixView<const float> q, MatrixView<float> out) {
-  for (const ContextTraffic traffic : kBoth) exchange_queries(plan, traffic, q);
-  exchange_pages(plan, shape, pool);
+  // However this ends: until then pages and rooms are in use.
+  struct Awaiting {
+    Peers& peers;
+    ~Awaiting() {
+      while (peers.exchanging()) peers.await_exchange();
+    }
+  } const awaiting{peers_};
+  const std::int64_t width = kernels::state_width(shape.query_heads, shape.head_dim);
+  // Where no prompt's pages or queries are on their way, too, a coordinate that is late for queries or
+  // results is waited for behind half of the own part each. No other sequence's tokens come into pages that
+  // decoded tokens see.
+  const bool ring = plan.moves_[traffic_index(ContextTraffic::kRing)].any();
+  const std::span own_states(plan.own_states_);
+  const auto decoded = own_states.subspan(plan.own_decoded_);
+  const std::size_t before = ring ? decoded.size() : (decoded.size() + 1) / 2;
+  own_part(plan, decoded.first(before), shape, pool, q);
+  receive(shape, pool);
+  for (std::int32_t c = 0; c < peers_.context_size(); ++c) {
+    if (c != plan.own_) add_queries(plan, ContextTraffic::kRing, c, q);
+  }
+  move(Purpose::kCpRing, out_.size());
+  begin_pages(plan, shape, pool);
   if (!peers_.status().ok()) return;
+  name_landed(plan, shape, pool);
   // What others wait for first.
-  for (const ContextTraffic traffic : kBoth) compute_foreign(plan, traffic, shape, pool);
-  const std::int32_t slots = pool.layout.slots;
-  const auto shift = [&](const Plan::Landed& at, std::int32_t sign) {
-    plan.tables_[at.table][at.page] +=
-        sign * (pool.layout.layers + bank_of(at.owner) - shape.layer) * 2 * pool.layout.kv_heads * slots;
-  };
-  for (const Plan::Landed& each : plan.landed_) shift(each, 1);
+  for (const ContextTraffic traffic : kContextTraffics) compute_foreign(plan, traffic, shape, pool);
+  if (!ring) begin_states(plan, ContextTraffic::kMerge, shape, true);
+  own_part(plan, decoded.subspan(before), shape, pool, q);
+  own_part(plan, own_states.first(plan.own_decoded_), shape, pool, q);
   if (!plan.direct_.empty()) kernels::attention(context_, pool, shape, plan.direct_, q, out);
+  const auto split = rows_in(kSplitStates, plan.own_, plan.split_rows_, width);
+  if (!plan.split_own_.empty()) kernels::attention_states(context_, pool, shape, plan.split_own_, q, split);
+  for (std::int32_t step = 1; step < peers_.context_size(); ++step) {
+    peers_.await_exchange();
+    if (!peers_.status().ok()) return;
+    attend_landed(plan, (plan.own_ - step + peers_.context_size()) % peers_.context_size(), shape, pool, q,
+                  split);
+  }
+  if (!plan.late_.empty()) kernels::attention(context_, pool, shape, plan.late_, q, out);
   if (!plan.masked_.empty())
     kernels::attention_states(context_, pool, shape, plan.masked_, q,
-                              rows_in(kMasked, plan.own_, plan.masked_rows_,
-                                      kernels::state_width(shape.query_heads, shape.head_dim)));
-  for (const Plan::Landed& each : plan.landed_) shift(each, -1);
-  if (!plan.own_states_.empty())
-    kernels::attention_states(context_, pool, shape, plan.own_states_, q,
-                              states_of(plan, kBoth[0], shape, plan.own_));
-  for (const ContextTraffic traffic : kBoth) exchange_states(plan, traffic, shape);
+                              rows_in(kMasked, plan.own_, plan.masked_rows_, width));
+  for (const Plan::Split& each : plan.splits_)
+    kernels::finish_attention_states(context_, shape, some_rows(split, each.first_state, each.rows),
+                                     some_rows(out, each.first_row, each.rows));
+  if (ring) {
+    begin_states(plan, ContextTraffic::kRing, shape, false);
+    end_states(plan, ContextTraffic::kRing, shape);
+    begin_states(plan, ContextTraffic::kMerge, shape, false);
+  }
+  end_states(plan, ContextTraffic::kMerge, shape);
   if (!peers_.status().ok()) return;
-  for (const ContextTraffic traffic : kBoth) fold(plan, traffic, shape, out);
+  for (const ContextTraffic traffic : kContextTraffics) fold(plan, traffic, shape, out);
 }
 
 }  // namespace shoal::parallel

@@ -5,15 +5,19 @@
 // Ownership: borrows context, peers, and until the next begin() the work; owns scratch, which only grows.
 // Invariants:
 //   1. Every coordinate makes the same calls for the same layers, also one that computes no token of its own:
-//      it may hold what others attend to.
+//      it may hold what others attend to. Exchanges are the same on all, in the same order.
 //   2. In strict mode the bits are those of kernels::attention() with all pages in one pool.
 //   3. Failures are the peers' status; what is computed after one is garbage.
+//   4. Pages travel while what is here is attended to, a neighbour's at a time: in the default mode each
+//      one's as they have come; in strict mode, which folds by position, rows that see others' pages come
+//      last.
 
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -33,8 +37,6 @@ class ContextAttention {
    public:
     // strict: a result of its own for each piece.
     void make(const ContextWork& work, std::int32_t own, std::int32_t window, bool strict);
-    // Whether this coordinate has anything to do with others, or tokens of its own.
-    bool any() const { return !direct_.empty() || moves_[0].any() || moves_[1].any(); }
 
    private:
     friend class ContextAttention;
@@ -50,13 +52,24 @@ class ContextAttention {
       std::size_t first_part = 0;
       std::size_t parts = 0;
     };
-    // An entry that names a page which has come, by its place in the owner's bank.
+    // An entry of a table that names a page of another coordinate, by its place in that one's bank.
     struct Landed {
       std::size_t table = 0;
       std::size_t page = 0;
       std::int32_t owner = 0;
+      std::int32_t arrival = 0;
+    };
+    // Rows whose pages lie with several coordinates: one state for each, into which each one's pages are
+    // folded.
+    struct Split {
+      std::int32_t first_row = 0;
+      std::int32_t rows = 0;
+      std::int64_t first_state = 0;
     };
     void add_direct(const ContextSpan& span);
+    bool splits(const ContextSpan& span) const;
+    void add_split(const ContextSpan& span);
+    void add_masked(const ContextSpan& span, kernels::AttentionSpan masked);
     void add_states(const ContextSpan& span, std::int32_t first_row,
                     std::vector<kernels::AttentionSpan>& spans, std::int64_t& rows);
     void add_folds(const ContextWork& work, ContextTraffic traffic);
@@ -64,9 +77,15 @@ class ContextAttention {
     std::int32_t own_ = 0;
     std::int32_t window_ = 0;
     bool pieces_ = false;
-    ContextMoves moves_[2];                           // by ContextTraffic
-    std::vector<kernels::AttentionSpan> direct_;      // own spans whose pages are all here, or come
-    std::vector<kernels::AttentionSpan> own_states_;  // own spans whose queries travel
+    ContextMoves moves_[2];                          // by ContextTraffic
+    std::vector<kernels::AttentionSpan> direct_;     // own spans whose pages are all here
+    std::vector<kernels::AttentionSpan> late_;       // that see pages which come, all at once
+    std::vector<Split> splits_;                      // that see pages which come, a coordinate's at a time
+    std::vector<kernels::AttentionSpan> split_own_;  // of splits_, what is here
+    std::vector<std::vector<kernels::AttentionSpan>> split_landed_;  // what comes, by coordinate
+    std::int64_t split_rows_ = 0;
+    std::vector<kernels::AttentionSpan> own_states_;               // own spans whose queries travel
+    std::size_t own_decoded_ = 0;                                  // the first of a decoded token among them
     std::vector<std::vector<kernels::AttentionSpan>> foreign_[2];  // by traffic and coordinate
     std::vector<std::vector<std::int32_t>> queries_out_[2];        // own spans, by traffic and coordinate
     std::int64_t own_state_rows_ = 0;
@@ -85,11 +104,16 @@ class ContextAttention {
 
   ContextAttention(const kernels::Context& context, Peers& peers) : context_(context), peers_(peers) {}
 
-  // Keys and values [rows, kv_heads * head_dim] of own tokens whose page another coordinate owns go there,
-  // those of its tokens come into this pool; what is written where it was computed is written by the caller.
-  void exchange_tokens(const ContextWork& work, const kernels::AttentionShape& shape, const KvView& pool,
-                       MatrixView<const float> k, MatrixView<const float> v);
-  // q, out: rows of this coordinate's batch, [query_heads * head_dim].
+  // A layer: begin(), receive(), attend(), with the same plan, shape and pool. q, k, v, out: rows of this
+  // coordinate's batch, [query_heads * head_dim] and [kv_heads * head_dim]; rows whose page is this
+  // coordinate's have been written to it.
+  //
+  // Keys and values of own tokens whose page another coordinate owns go there, and queries of decoded tokens.
+  void begin(const Plan& plan, const ContextWork& work, MatrixView<const float> q, MatrixView<const float> k,
+             MatrixView<const float> v);
+  // What others have sent so is here, tokens in the pool. Where it is not called attend() does it, after what
+  // need not wait for it.
+  void receive(const kernels::AttentionShape& shape, const KvView& pool);
   void attend(Plan& plan, const kernels::AttentionShape& shape, const KvView& pool, MatrixView<const float> q,
               MatrixView<float> out);
 
@@ -98,11 +122,22 @@ class ContextAttention {
   std::span<std::byte> room(std::size_t use, std::int32_t coordinate, std::size_t bytes);
   MatrixView<float> rows_in(std::size_t use, std::int32_t coordinate, std::int64_t rows,
                             std::int64_t columns);
-  void exchange_queries(Plan& plan, ContextTraffic traffic, MatrixView<const float> q);
-  void exchange_pages(Plan& plan, const kernels::AttentionShape& shape, const KvView& pool);
+  void add_tokens(const ContextWork& work, std::int32_t with, MatrixView<const float> k,
+                  MatrixView<const float> v);
+  void add_queries(const Plan& plan, ContextTraffic traffic, std::int32_t with, MatrixView<const float> q);
+  void own_part(Plan& plan, std::span<const kernels::AttentionSpan> spans,
+                const kernels::AttentionShape& shape, const KvView& pool, MatrixView<const float> q);
+  void begin_pages(Plan& plan, const kernels::AttentionShape& shape, const KvView& pool);
+  bool add_pages_out(const Plan& plan, std::int32_t to, const kernels::AttentionShape& shape,
+                     const KvView& pool, std::vector<comm::Outgoing>& out);
+  void name_landed(Plan& plan, const kernels::AttentionShape& shape, const KvView& pool) const;
+  void attend_landed(Plan& plan, std::int32_t owner, const kernels::AttentionShape& shape, const KvView& pool,
+                     MatrixView<const float> q, MatrixView<float> states);
   void compute_foreign(Plan& plan, ContextTraffic traffic, const kernels::AttentionShape& shape,
                        const KvView& pool);
-  void exchange_states(Plan& plan, ContextTraffic traffic, const kernels::AttentionShape& shape);
+  // early: sent at once where the carrier keeps it.
+  void begin_states(Plan& plan, ContextTraffic traffic, const kernels::AttentionShape& shape, bool early);
+  void end_states(Plan& plan, ContextTraffic traffic, const kernels::AttentionShape& shape);
   void fold(Plan& plan, ContextTraffic traffic, const kernels::AttentionShape& shape, MatrixView<float> out);
   MatrixView<float> states_of(const Plan& plan, ContextTraffic traffic, const kernels::AttentionShape& shape,
                               std::int32_t source);
@@ -114,6 +149,20 @@ class ContextAttention {
   std::vector<Buffer> rooms_;
   std::vector<comm::Outgoing> out_;
   std::vector<comm::Incoming> in_;
+  // Between begin() and receive(). What was sent early is not in out_ any more.
+  bool receiving_ = false;
+  std::uint64_t calls_ = 0;
+  struct Arriving {
+    MatrixView<float> rows;                                     // keys, then values
+    std::vector<std::pair<std::int32_t, std::int32_t>> places;  // position, slot
+  };
+  std::vector<Arriving> arriving_;
+  // Pages on their way, by step: to the coordinate that many places on, from the one as many back.
+  struct Step {
+    std::vector<comm::Outgoing> out;
+    std::vector<comm::Incoming> in;
+  };
+  std::vector<Step> steps_;
 };
 
 }  // namespace shoal::parallel

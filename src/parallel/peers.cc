@@ -21,12 +21,14 @@ Group everyone(const Layout& layout, std::int32_t rank) {
 Peers::Peers(const Layout& layout, std::int32_t rank, comm::Carrier& carrier, comm::Ledger& ledger,
              comm::Collectives::Options options)
     : carrier_(carrier),
+      ledger_(ledger),
+      options_(std::move(options)),
       layout_(layout),
       rank_(rank),
       at_(layout.coordinate(rank)),
-      tensor_(carrier, layout.group(GroupKind::kAttentionTensor, rank), ledger, options),
-      context_(carrier, layout.group(GroupKind::kContext, rank), ledger, options),
-      all_(carrier, everyone(layout, rank), ledger, std::move(options)) {}
+      tensor_(carrier, layout.group(GroupKind::kAttentionTensor, rank), ledger, options_),
+      context_(carrier, layout.group(GroupKind::kContext, rank), ledger, options_),
+      all_(carrier, everyone(layout, rank), ledger, options_) {}
 
 void Peers::fail(Status status) {
   carrier_.abort(status.message());
@@ -110,6 +112,43 @@ void Peers::exchange(comm::Purpose purpose, std::span<const comm::Outgoing> out,
                      std::span<const comm::Incoming> in, std::uint64_t calls) {
   if (out.empty() && in.empty()) return;
   attempt([&] { return context_.exchange(purpose, out, in, calls); });
+}
+
+bool Peers::is_kept(std::span<const comm::Outgoing> out) const {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int32_t peer = out[i].peer;
+    if (i > 0 && out[i - 1].peer != peer) bytes = 0;
+    bytes += out[i].bytes.size() + sizeof(std::uint64_t);
+    if (bytes > carrier_.buffer_bytes(context_.group().ranks[static_cast<std::size_t>(peer)])) return false;
+  }
+  return true;
+}
+
+bool Peers::send_early(comm::Purpose purpose, std::span<const comm::Outgoing> out, std::uint64_t calls) {
+  if (!is_kept(out)) return false;
+  exchange(purpose, out, {}, calls);
+  return true;
+}
+
+void Peers::begin_exchange(comm::Purpose purpose, std::span<const comm::Outgoing> out,
+                           std::span<const comm::Incoming> in, std::uint64_t calls) {
+  begun_.emplace_back();
+  if (!status_.ok() || (out.empty() && in.empty())) return;
+  if (background_ == nullptr)
+    background_ = std::make_unique<comm::AsyncCollectives>(
+        carrier_, layout_.group(GroupKind::kContext, rank_), ledger_, options_);
+  begun_.back() = background_->exchange(purpose, out, in, calls);
+}
+
+void Peers::await_exchange() {
+  if (begun_.empty()) return;
+  // Also after a failure: what was given is in use until the call has ended.
+  if (begun_.front()) {
+    const Status status = begun_.front()->wait();
+    attempt([&] { return status; });
+  }
+  begun_.pop_front();
 }
 
 void Peers::gather_to_first(std::span<const std::byte> mine, std::span<const std::span<std::byte>> theirs) {

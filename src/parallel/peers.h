@@ -11,10 +11,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "comm/async_collectives.h"
 #include "comm/carrier.h"
 #include "comm/collectives.h"
 #include "comm/ledger.h"
@@ -72,6 +75,16 @@ class Peers {
   // coordinate. All of them at once; several for one peer stand side by side.
   void exchange(comm::Purpose purpose, std::span<const comm::Outgoing> out,
                 std::span<const comm::Incoming> in, std::uint64_t calls);
+  // The sending half of it alone, so that the caller computes before it exchanges the rest. False, with
+  // nothing sent, where that is more than the carrier keeps for those who do not receive yet.
+  bool send_early(comm::Purpose purpose, std::span<const comm::Outgoing> out, std::uint64_t calls);
+  // The same while the caller computes. Those begun end one after the other, in their order; until all have
+  // been awaited nothing else of this object moves anything, and what was given is borrowed.
+  void begin_exchange(comm::Purpose purpose, std::span<const comm::Outgoing> out,
+                      std::span<const comm::Incoming> in, std::uint64_t calls);
+  // Until the first of those begun has ended; at once where there is none.
+  void await_exchange();
+  bool exchanging() const { return !begun_.empty(); }
   std::int32_t context_index() const { return at_.cp; }
   std::int32_t context_size() const { return layout_.degrees().cp; }
 
@@ -87,6 +100,7 @@ class Peers {
   void receive_ids(std::span<TokenId> ids);
 
  private:
+  bool is_kept(std::span<const comm::Outgoing> out) const;
   template <typename F>
   void attempt(F&& f) {
     if (status_.ok()) status_ = f();
@@ -98,6 +112,8 @@ class Peers {
   std::int32_t neighbour(std::int32_t stages_away) const;
 
   comm::Carrier& carrier_;
+  comm::Ledger& ledger_;
+  comm::Collectives::Options options_;
   Layout layout_;
   std::int32_t rank_;
   Coordinate at_;
@@ -105,6 +121,8 @@ class Peers {
   comm::Collectives context_;
   comm::Collectives all_;
   Status status_;
+  std::deque<std::optional<comm::AsyncCollectives::Pending>> begun_;  // empty: nothing to move
+  std::unique_ptr<comm::AsyncCollectives> background_;                // from the first on; ends before begun_
   Buffer parts_;
   double waited_for_stages_ = 0;
 };

@@ -75,6 +75,14 @@ TEST_P(AsyncOver, CallsRunInOrderWhileTheirCallerDoesOtherThings) {
       auto empty = group.all_reduce(Purpose::kTp, std::span<float>());
       ASSERT_TRUE(empty.wait().ok());
     }
+    // A word to the next, with the one before's.
+    const std::byte word{static_cast<unsigned char>(40 + rank)};
+    std::byte heard{};
+    const Outgoing to_next{(rank + 1) % kRanks, std::span(&word, 1)};
+    const Incoming from_last{(rank + 2) % kRanks, std::span(&heard, 1)};
+    auto exchanged = group.exchange(Purpose::kCpRing, std::span(&to_next, 1), std::span(&from_last, 1), 1);
+    ASSERT_TRUE(exchanged.wait().ok());
+    EXPECT_EQ(heard, std::byte(40 + (rank + 2) % kRanks));
     ASSERT_TRUE(moved.wait().ok());
     ASSERT_TRUE(broadcast.wait().ok());
     ASSERT_TRUE(turned.wait().ok());

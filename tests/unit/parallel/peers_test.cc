@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/fake_carrier.h"
+#include "comm/shm_carrier.h"
 
 namespace shoal::parallel {
 namespace {
@@ -100,6 +101,96 @@ TEST(Peers, GathersAndTellsInsideATensorGroup) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Each of two coordinates to the other.
+struct Words {
+  explicit Words(std::int32_t own) : mine(3, std::byte(own)), theirs(3, std::byte{9}) {
+    out = {{1 - own, mine}};
+    in = {{1 - own, theirs}};
+  }
+  std::vector<std::byte> mine, theirs;
+  std::vector<comm::Outgoing> out;
+  std::vector<comm::Incoming> in;
+};
+
+template <typename F>
+void on_two_coordinates(std::vector<std::unique_ptr<comm::Carrier>> carriers, F&& f) {
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      comm::Ledger ledger;
+      Peers peers(*Layout::make({.cp = 2}), rank, *carriers[static_cast<std::size_t>(rank)], ledger);
+      f(rank, peers, ledger);
+      EXPECT_TRUE(peers.status().ok()) << peers.status().message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Peers, ExchangesWhileTheirCallerComputes) {
+  on_two_coordinates(comm::FakeNetwork::carriers(2), [](std::int32_t rank, Peers& peers, auto& ledger) {
+    Words first(rank), third(rank);
+    peers.begin_exchange(comm::Purpose::kCpRing, first.out, first.in, 1);
+    peers.begin_exchange(comm::Purpose::kCpRing, {}, {}, 0);
+    peers.begin_exchange(comm::Purpose::kCpRing, third.out, third.in, 1);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(peers.exchanging());
+      peers.await_exchange();
+    }
+    EXPECT_FALSE(peers.exchanging());
+    peers.await_exchange();
+    EXPECT_EQ(first.theirs, std::vector<std::byte>(3, std::byte(1 - rank)));
+    EXPECT_EQ(third.theirs, first.theirs);
+    EXPECT_EQ(ledger.totals(comm::Purpose::kCpRing).payload, 6U);
+    EXPECT_EQ(ledger.totals(comm::Purpose::kCpRing).calls, 2U);
+    // The carrier is this thread's again.
+    Words last(rank);
+    peers.exchange(comm::Purpose::kCpMerge, last.out, last.in, 1);
+    EXPECT_EQ(last.theirs, first.theirs);
+  });
+}
+
+TEST(Peers, AnExchangeThatWasBegunEndsWithTheCarrier) {
+  auto carriers = comm::FakeNetwork::carriers(2);
+  comm::Ledger ledger;
+  Peers peers(*Layout::make({.cp = 2}), 0, *carriers[0], ledger);
+  Words words(0);
+  peers.begin_exchange(comm::Purpose::kCpRing, words.out, words.in, 1);
+  carriers[1]->abort("gone");
+  peers.await_exchange();
+  EXPECT_EQ(peers.status().code(), ErrorCode::kUnavailable);
+  peers.begin_exchange(comm::Purpose::kCpRing, words.out, words.in, 1);
+  peers.await_exchange();
+  EXPECT_FALSE(peers.exchanging());
+}
+
+// A carrier that keeps nothing for who does not receive yet sends nothing early.
+TEST(Peers, SendEarlyWhatTheCarrierKeeps) {
+  const auto exchange = [](bool early) {
+    return [early](std::int32_t rank, Peers& peers, auto& ledger) {
+      Words words(rank);
+      EXPECT_EQ(peers.send_early(comm::Purpose::kCpMerge, words.out, 1), early);
+      if (early) words.out.clear();
+      peers.exchange(comm::Purpose::kCpMerge, words.out, words.in, early ? 0 : 1);
+      EXPECT_EQ(words.theirs, std::vector<std::byte>(3, std::byte(1 - rank)));
+      EXPECT_EQ(ledger.totals(comm::Purpose::kCpMerge).calls, 1U);
+      EXPECT_EQ(ledger.totals(comm::Purpose::kCpMerge).payload, 3U);
+      // More than it keeps.
+      const std::vector<std::byte> much(comm::ShmLayout().ring_bytes);
+      const comm::Outgoing out{1 - rank, much};
+      EXPECT_FALSE(peers.send_early(comm::Purpose::kCpMerge, std::span(&out, 1), 1));
+    };
+  };
+  on_two_coordinates(comm::FakeNetwork::carriers(2), exchange(false));
+  comm::ShmLayout layout;
+  layout.ranks = 2;
+  auto segment = comm::ShmSegment::create(layout);
+  ASSERT_TRUE(segment.ok());
+  std::vector<std::unique_ptr<comm::Carrier>> carriers;
+  for (std::int32_t rank = 0; rank < 2; ++rank)
+    carriers.push_back(std::make_unique<comm::ShmCarrier>(*segment, rank, comm::ShmCarrier::Options{}));
+  on_two_coordinates(std::move(carriers), exchange(true));
 }
 
 }  // namespace
