@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engine_rig.h"
+#include "exactness_models.h"
 #include "model/model_rig.h"
 #include "thread_launcher.h"
 
@@ -29,10 +30,33 @@ std::string name_of(const Cut& cut) {
   return name;
 }
 
-EngineOptions options_for(const std::filesystem::path& model, const Cut& cut,
-                          const std::shared_ptr<RankLauncher>& launcher) {
+// For 25,000 tokens over eight ranks on one core.
+constexpr std::chrono::minutes kPatience{30};
+
+struct Asked {
+  std::vector<TokenId> prompt;
+  std::int32_t tokens = 0;
+  std::uint64_t seed = 0;
+};
+
+// A model, and what it is asked: each wave at once when the one before has ended.
+struct Case {
+  std::filesystem::path model;
+  std::vector<std::vector<Asked>> waves;
+  std::int64_t pages = 256;
+  std::optional<DType> weights = {};
+  bool f32 = false;  // KV and activations
+};
+
+EngineOptions options_for(const Case& asked, const Cut& cut, const std::shared_ptr<RankLauncher>& launcher) {
   EngineOptions options = strict_options();
-  options.model = model;
+  options.model = asked.model;
+  options.kv_pages = asked.pages;
+  options.weights = asked.weights;
+  if (asked.f32) {
+    options.kv_dtype = KvDType::kF32;
+    options.activations = kernels::Activations::kF32;
+  }
   options.threads = 1;
   options.degrees = cut.degrees;
   options.cp_partition = cut.partition;
@@ -52,16 +76,10 @@ bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::
   return true;
 }
 
-struct Asked {
-  std::vector<TokenId> prompt;
-  std::int32_t tokens = 0;
-  std::uint64_t seed = 0;
-};
+using Logits = std::vector<std::vector<std::vector<float>>>;  // by request and token
 
-// Logits by request, each wave submitted at once when the one before has ended.
-std::vector<std::vector<std::vector<float>>> ask(Engine& engine, LogitsRecord& record,
-                                                 const std::vector<std::vector<Asked>>& waves) {
-  std::vector<std::vector<std::vector<float>>> logits;
+Logits ask(Engine& engine, LogitsRecord& record, const std::vector<std::vector<Asked>>& waves) {
+  Logits logits;
   for (const auto& wave : waves) {
     std::vector<Client> clients(wave.size());
     for (std::size_t i = 0; i < wave.size(); ++i) {
@@ -71,7 +89,7 @@ std::vector<std::vector<std::vector<float>>> ask(Engine& engine, LogitsRecord& r
       if (!taken.ok()) return {};
     }
     for (std::size_t i = 0; i < wave.size(); ++i) {
-      EXPECT_TRUE(clients[i].wait());
+      EXPECT_TRUE(clients[i].wait(kPatience));
       EXPECT_TRUE(clients[i].error.ok()) << clients[i].error.message();
       logits.push_back(record.rows(wave[i].seed));
     }
@@ -86,10 +104,16 @@ std::vector<TokenId> prompt_for(std::int32_t length, std::size_t seed, std::int6
   return prompt;
 }
 
+// A long run: every cut of up to 8 ranks, each way to deal, every model.
+bool full() {
+  const char* asked = std::getenv("SHOAL_EXACTNESS");
+  return asked != nullptr && std::string_view(asked) == "all";
+}
+
 // Alone from 1 token to the context and to page borders; then at once, long beside short; then again, warm,
 // whole and lengthened.
 std::vector<std::vector<Asked>> waves_for(std::int32_t context, std::int64_t vocabulary,
-                                          std::int32_t generate = 40) {
+                                          std::int32_t generate = full() ? 200 : 40) {
   std::vector<std::vector<Asked>> waves;
   std::uint64_t seed = 1;
   const auto prompt = [&](std::int32_t n, std::size_t s) { return prompt_for(n, s, vocabulary); };
@@ -99,12 +123,13 @@ std::vector<std::vector<Asked>> waves_for(std::int32_t context, std::int64_t voc
   const std::int32_t lengths[] = {context * 3 / 4, 7, context / 4, 40, context / 2, 1};
   std::vector<Asked> batch;
   for (const std::int32_t n : lengths)
-    batch.push_back({prompt(n, static_cast<std::size_t>(n) + 50), generate, seed++});
+    batch.push_back({prompt(n, static_cast<std::size_t>(n) + 50), std::min(generate, context - n), seed++});
   waves.push_back(batch);
   batch.clear();
   for (const std::int32_t n : {lengths[0], lengths[4], lengths[2]}) {
     std::vector<TokenId> again = prompt(n, static_cast<std::size_t>(n) + 50);
     batch.push_back({again, 5, seed++});
+    if (n + 65 > context) continue;
     for (const TokenId id : prompt(60, 9)) again.push_back(id);
     batch.push_back({again, 5, seed++});
   }
@@ -112,19 +137,18 @@ std::vector<std::vector<Asked>> waves_for(std::int32_t context, std::int64_t voc
   return waves;
 }
 
-void expect_one_ranks_bits(const std::filesystem::path& model, const Cut& cut,
-                           const std::vector<std::vector<Asked>>& waves, std::int64_t pages = 256) {
-  SCOPED_TRACE(model.string());
-  LogitsRecord alone_record;
-  EngineOptions alone_options = options_for(model, {}, nullptr);
-  alone_options.kv_pages = pages;
-  alone_options.logits_observer = alone_record.observer();
-  const auto alone = ask(*start(alone_options), alone_record, waves);
+Logits one_ranks(const Case& asked) {
+  LogitsRecord record;
+  EngineOptions options = options_for(asked, {}, nullptr);
+  options.logits_observer = record.observer();
+  return ask(*start(options), record, asked.waves);
+}
 
+void expect_bits(const Case& asked, const Cut& cut, const Logits& alone) {
+  SCOPED_TRACE(asked.model.string() + " " + name_of(cut));
   LogitsRecord record;
   auto launcher = std::make_shared<ThreadLauncher>("test", record.observer());
-  EngineOptions options = options_for(model, cut, launcher);
-  options.kv_pages = pages;
+  EngineOptions options = options_for(asked, cut, launcher);
   options.logits_observer = record.observer();
   set_log_level(LogLevel::kError);
   auto started = Engine::start(options);
@@ -135,7 +159,7 @@ void expect_one_ranks_bits(const std::filesystem::path& model, const Cut& cut,
     return;
   }
   const std::unique_ptr<Engine> engine = *std::move(started);
-  const auto ranks = ask(*engine, record, waves);
+  const Logits ranks = ask(*engine, record, asked.waves);
   ASSERT_EQ(ranks.size(), alone.size());
   for (std::size_t i = 0; i < alone.size(); ++i)
     EXPECT_TRUE(same_bits(ranks[i], alone[i])) << "request " << i;
@@ -148,14 +172,13 @@ void expect_one_ranks_bits(const std::filesystem::path& model, const Cut& cut,
   expect_pages_back(*engine);
 }
 
+void expect_one_ranks_bits(const Case& asked, const std::vector<Cut>& cuts) {
+  const Logits alone = one_ranks(asked);
+  for (const Cut& cut : cuts) expect_bits(asked, cut, alone);
+}
+
 constexpr ContextPartition kPartitions[] = {ContextPartition::kZigzag, ContextPartition::kStriped,
                                             ContextPartition::kContiguous, ContextPartition::kMasked};
-
-// A long run: every cut of up to 8 ranks, each way to deal.
-bool full() {
-  const char* asked = std::getenv("SHOAL_EXACTNESS");
-  return asked != nullptr && std::string_view(asked) == "all";
-}
 
 std::vector<Cut> cuts() {
   std::vector<Cut> cuts = {{{.cp = 2}},
@@ -189,7 +212,9 @@ class ContextParallel : public testing::TestWithParam<Cut> {};
 
 TEST_P(ContextParallel, AnswersAsOneRankDoes) {
   SHOAL_NEEDS_STORIES();
-  expect_one_ranks_bits(stories(), GetParam(), waves_for(512, 512));
+  static const Case asked{stories(), waves_for(512, 512)};
+  static const Logits alone = one_ranks(asked);
+  expect_bits(asked, GetParam(), alone);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuts, ContextParallel, testing::ValuesIn(cuts()),
@@ -205,9 +230,10 @@ TEST(ContextParallelModels, SlidingWindows) {
   for (const std::uint32_t window : {40U, 300U}) {
     SCOPED_TRACE(window);
     model::test::add_window(folder / "plain.gguf", folder / "window.gguf", window, 3);
-    for (const Cut& cut : {Cut{{.cp = 2}, ContextPartition::kZigzag, 2, 150},
-                           Cut{{.cp = 3}, ContextPartition::kStriped, 3, 70}, Cut{{.tp = 2, .cp = 2}}})
-      expect_one_ranks_bits(folder / "window.gguf", cut, waves_for(700, 600));
+    expect_one_ranks_bits({folder / "window.gguf", waves_for(700, 600)},
+                          {{{.cp = 2}, ContextPartition::kZigzag, 2, 150},
+                           {{.cp = 3}, ContextPartition::kStriped, 3, 70},
+                           {{.tp = 2, .cp = 2}}});
   }
 }
 
@@ -222,11 +248,37 @@ TEST(ContextParallelModels, TrainedModelsOfEveryFamily) {
   for (const Trained& each : {Trained{"story-656k/story-656k-q8_0.gguf", 500, 500},
                               {"random-qwen2/random-qwen2-bf16.gguf", 500, 500},
                               {"random-qwen3/random-qwen3-bf16.gguf", 500, 500}}) {
-    for (const Cut& cut :
-         {Cut{{.cp = 2}, ContextPartition::kZigzag, 2, 100}, Cut{{.cp = 3}, ContextPartition::kZigzag, 3}})
-      expect_one_ranks_bits(models / each.name, cut, waves_for(each.context, each.vocabulary, 10));
+    expect_one_ranks_bits(
+        {models / each.name, waves_for(each.context, each.vocabulary, 10)},
+        {{{.cp = 2}, ContextPartition::kZigzag, 2, 100}, {{.cp = 3}, ContextPartition::kZigzag, 3}});
   }
 }
+
+class ContextParallelModel : public testing::TestWithParam<ExactModel> {};
+
+// Every model of the exactness matrix, up to its context: a long run.
+TEST_P(ContextParallelModel, AnswersAsOneRankDoes) {
+  const ExactModel& model = GetParam();
+  const ScratchFolder scratch;
+  const auto file = model.source(scratch.path());
+  if (file.empty()) GTEST_SKIP() << "no " << model.name << " on this machine";
+  // Chunks that end inside a page.
+  const std::int32_t chunk = model.context / 4 + 5;
+  std::vector<Cut> cuts = {{{.cp = 2}, ContextPartition::kZigzag, 2, chunk},
+                           {{.cp = 3}, ContextPartition::kStriped, 3, chunk},
+                           {{.cp = 4}, ContextPartition::kContiguous, 4},
+                           {{.tp = 2, .cp = 2}, ContextPartition::kZigzag, 2, chunk}};
+  if (model.layers > 1) cuts.push_back({{.pp = 2, .cp = 2}, ContextPartition::kZigzag, 2, chunk});
+  // Three times what the longest wave takes.
+  const std::int64_t pages = 3 * (3 * model.context / kPageTokens + 64);
+  expect_one_ranks_bits({file, waves_for(model.context, model.vocabulary), pages, model.weights, model.f32},
+                        cuts);
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ContextParallelModel);
+INSTANTIATE_TEST_SUITE_P(Models, ContextParallelModel,
+                         testing::ValuesIn(full() ? exact_models() : std::vector<ExactModel>()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // Prompts above the border are shared, short ones are not: each continues what the other has cached.
 TEST(ContextParallelModels, PrefixesCachedUnderAnotherDegree) {
@@ -243,8 +295,8 @@ TEST(ContextParallelModels, PrefixesCachedUnderAnotherDegree) {
       {{prompt(5300), generate, 3}},  // on one, after pages of all
       {{prompt(5200), generate, 4}, {prompt(900), generate, 5}, {prompt_for(4500, 8, 600), generate, 6}}};
   if (full()) waves.push_back({{prompt_for(8191, 5, 600), 1, 7}});
-  expect_one_ranks_bits(folder / "long.gguf", {{.cp = 2}}, waves, 512);
-  expect_one_ranks_bits(folder / "long.gguf", {{.cp = 3}, ContextPartition::kStriped}, waves, 512);
+  expect_one_ranks_bits({folder / "long.gguf", waves, 512},
+                        {{{.cp = 2}}, {{.cp = 3}, ContextPartition::kStriped}});
 }
 
 // In default mode the same within rounding, as long as both have chosen the same tokens.
@@ -254,7 +306,7 @@ TEST(ContextParallelModels, DefaultModeIsClose) {
   const auto run = [&](const Cut& cut) {
     LogitsRecord record;
     auto launcher = std::make_shared<ThreadLauncher>("test", record.observer());
-    EngineOptions options = options_for(stories(), cut, launcher);
+    EngineOptions options = options_for({stories(), {}}, cut, launcher);
     options.deterministic = false;
     options.logits_observer = record.observer();
     return ask(*start(options), record, waves);
@@ -286,7 +338,7 @@ TEST(ContextParallelModels, ALongPromptFitsSeveralPools) {
   SHOAL_NEEDS_STORIES();
   const std::vector<TokenId> prompt = prompt_of(300, 4);
   for (const std::int32_t cp : {1, 2, 4}) {
-    EngineOptions options = options_for(stories(), {{.cp = cp}}, std::make_shared<ThreadLauncher>());
+    EngineOptions options = options_for({stories(), {}}, {{.cp = cp}}, std::make_shared<ThreadLauncher>());
     options.kv_pages = 6;
     auto engine = start(options);
     ASSERT_NE(engine, nullptr);
