@@ -54,6 +54,7 @@ struct Measured {
   double hidden = 0;
   double megabytes = 0;  // moved by all
   double kv_share = 0;   // of the one that holds most
+  std::vector<ContextTimes> ranks;
 };
 
 Measured measured_of(const std::vector<ContextTimes>& times) {
@@ -66,6 +67,7 @@ Measured measured_of(const std::vector<ContextTimes>& times) {
     m.megabytes += static_cast<double>(each.bytes) / 1e6;
     m.kv_share = std::max(m.kv_share, each.kv_share);
   }
+  m.ranks = times;
   return m;
 }
 
@@ -94,6 +96,11 @@ class ContextBench {
                flags_.prompt, flags_.threads, scaling_);
     print_counts();
     if (!prefill_.empty()) print_rows("prefill", prefill_);
+    if (ring_.attention_flops > 0)
+      fmt::print(
+          "attention does {:.0f} GFLOP/s on one rank: over 1 Gbit/s pages travel unnoticed from {:.0f} "
+          "tokens on at cp 2, {:.0f} at cp 4\n",
+          ring_.attention_flops / 1e9, ring_hidden_from(ring_, 2), ring_hidden_from(ring_, 4));
     if (!decode_.empty()) print_rows("decode, a token", decode_);
   }
 
@@ -169,7 +176,24 @@ class ContextBench {
         if (degree == 1) break;
       }
     }
+    measure_ring(runs.description());
     return {};
+  }
+
+  // From a prompt that one coordinate has computed at once.
+  void measure_ring(const model::ModelDescription& model) {
+    const auto alone = std::ranges::find(prefill_, 1, &Measured::degree);
+    const auto windowed = [](const model::LayerDescription& layer) { return layer.attention.window > 0; };
+    if (alone == prefill_.end() || flags_.chunk > 0 || std::ranges::any_of(model.layers, windowed)) return;
+    const model::AttentionBlock& block = model.layers.front().attention;
+    // In the last layer one row attends.
+    const double layers = static_cast<double>(model.layers.size()) - 1;
+    const double pairs = 0.5 * flags_.prompt * flags_.prompt;
+    ring_.query_heads = block.query_heads;
+    ring_.kv_heads = block.kv_heads;
+    ring_.kv_value_bytes = flags_.kv_dtype == "f32" ? 4 : 2;
+    ring_.link_bytes = 125e6;
+    ring_.attention_flops = layers * pairs * 4 * block.head_dim * block.query_heads / alone->attention;
   }
 
   Status run_decode(ContextRuns& runs) {
@@ -185,6 +209,9 @@ class ContextBench {
         m.exposed /= n;
         m.hidden /= n;
         m.megabytes /= n;
+        for (ContextTimes& each : m.ranks) {
+          for (double* part : {&each.seconds, &each.attention, &each.exposed, &each.hidden}) *part /= n;
+        }
         m.degree = degree;
         m.partition = degree == 1 ? "alone" : "zigzag";
         m.batch = batch;
@@ -224,6 +251,16 @@ class ContextBench {
     }
   }
 
+  static ordered_json ranks_json(const Measured& m) {
+    ordered_json json = ordered_json::array();
+    for (const ContextTimes& each : m.ranks)
+      json.push_back({{"seconds", each.seconds},
+                      {"attention_seconds", each.attention},
+                      {"exposed_seconds", each.exposed},
+                      {"hidden_seconds", each.hidden}});
+    return json;
+  }
+
   static ordered_json rows_json(const std::vector<Measured>& rows) {
     ordered_json json = ordered_json::array();
     for (const Measured& m : rows)
@@ -236,7 +273,8 @@ class ContextBench {
                       {"hidden_seconds", m.hidden},
                       {"rest_seconds", rest_of(m)},
                       {"megabytes", m.megabytes},
-                      {"kv_share", m.kv_share}});
+                      {"kv_share", m.kv_share},
+                      {"ranks", ranks_json(m)}});
     return json;
   }
 
@@ -252,7 +290,12 @@ class ContextBench {
                         {"kv_share", counts.kv_share}});
       }
     }
-    return {{"scaling", scaling_}, {"counted", json}};
+    ordered_json ring;
+    if (ring_.attention_flops > 0)
+      ring = {{"attention_flops", ring_.attention_flops},
+              {"hidden_from_tokens_at_1gbit",
+               {{"2", ring_hidden_from(ring_, 2)}, {"4", ring_hidden_from(ring_, 4)}}}};
+    return {{"scaling", scaling_}, {"counted", json}, {"ring", ring}};
   }
 
   std::string times_svg(const char* what, const std::vector<Measured>& rows) const {
@@ -285,6 +328,7 @@ class ContextBench {
   const ContextFlags& flags_;
   double scaling_ = 1;
   kernels::Ceilings ceilings_;
+  RingSpeeds ring_;
   std::vector<Measured> prefill_;
   std::vector<Measured> decode_;
 };

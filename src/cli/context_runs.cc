@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <thread>
 
 #include "comm/shm_carrier.h"
@@ -29,6 +30,24 @@ Expected<std::vector<std::unique_ptr<comm::Carrier>>> carriers_for(const Layout&
     carriers.push_back(std::make_unique<comm::ShmCarrier>(
         segment, rank, comm::ShmCarrier::Options{comm::Patience{40'000}, nullptr}));
   return carriers;
+}
+
+// A step with as many rows as a chunk has, each segment of them a prompt of its own: next to no attention,
+// and all of the memory that the chunk will take.
+StepPlan warming_step(const TrafficSteps::Options& options) {
+  TrafficSteps::Options warming = options;
+  warming.prompt = warming.chunk = std::min(options.chunk, kPageTokens * kSegmentPages);
+  warming.sequences = std::min(options.chunk, options.prompt) / warming.prompt;
+  warming.partition = ContextPartition::kZigzag;
+  std::vector<StepPlan> plans = TrafficSteps(warming).prefill();
+  StepPlan whole = std::move(plans.front());
+  for (std::size_t i = 1; i < plans.size(); ++i) {
+    std::ranges::move(plans[i].opens, std::back_inserter(whole.opens));
+    std::ranges::move(plans[i].grants, std::back_inserter(whole.grants));
+    for (std::size_t c = 0; c < whole.sub_batches.size(); ++c)
+      std::ranges::move(plans[i].sub_batches[c].items, std::back_inserter(whole.sub_batches[c].items));
+  }
+  return whole;
 }
 
 double waited(const comm::Ledger& ledger) {
@@ -83,8 +102,9 @@ Status ContextRuns::run_one(std::int32_t index, const TrafficSteps::Options& opt
   std::vector<KvLayout> layouts;
   for (const KvGroup& group : at.model->kv_groups()) {
     layouts.push_back(at.model->pool_layout(group.id, options_.kv_dtype));
-    // As large on every coordinate, as they all check slots by their own.
-    layouts.back().slots = *std::ranges::max_element(slots);
+    // As large on every coordinate, as they all check slots by their own. The step that warms up may not deal
+    // as evenly.
+    layouts.back().slots = *std::ranges::max_element(slots) + kSegmentPages;
   }
   SHOAL_ASSIGN(store, kv::KvStore::make(layouts, options.coordinates - 1));
   for (const KvView& view : store.views()) std::memset(view.base, kFill, view.layout.pool_bytes());
@@ -92,6 +112,16 @@ Status ContextRuns::run_one(std::int32_t index, const TrafficSteps::Options& opt
   rank_options.max_slots = options.sequences;
   rank_options.peers = &peers;
   rank_options.plans_in_flight = layout.plans_in_flight();
+  // Memory that a pass is the first to touch may take it seconds to get, and not every coordinate is the
+  // first.
+  if (what == What::kPrefill) {
+    const StepPlan step = warming_step(options);
+    engine::Rank::Options warming = rank_options;
+    warming.max_slots = static_cast<std::int32_t>(step.opens.size());
+    const StepResult result = engine::Rank(*at.model, store, at.context, warming).run(step);
+    SHOAL_TRY(peers.status());
+    if (!result.error.empty()) return {ErrorCode::kInternal, result.error};
+  }
   engine::Rank rank(*at.model, store, at.context, rank_options);
 
   // All begin together, however long each took to fill its pool.

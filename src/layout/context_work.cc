@@ -25,4 +25,9 @@ ContextWorkCounts count_context_work(ContextPartition partition, std::int32_t co
   return counts;
 }
 
+double ring_hidden_from(const RingSpeeds& speeds, std::int32_t coordinates) {
+  return static_cast<double>(coordinates) * speeds.kv_heads * static_cast<double>(speeds.kv_value_bytes) *
+         speeds.attention_flops / (speeds.query_heads * speeds.link_bytes);
+}
+
 }  // namespace shoal

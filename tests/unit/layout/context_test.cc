@@ -8,6 +8,7 @@
 
 #include "layout/context_moves.h"
 #include "layout/context_partition.h"
+#include "layout/context_work.h"
 
 namespace shoal {
 namespace {
@@ -42,6 +43,20 @@ TEST(DealPages, ZigzagGivesEqualWork) {
     EXPECT_TRUE(std::ranges::is_sorted(blocks));
     EXPECT_NEAR(work_of(blocks, degree - 1) / work_of(owners, 0), (2.0 * degree - 1) / degree, 1e-9);
   }
+}
+
+// The length at which a step's bytes and the work beside them take as long.
+TEST(DealPages, RingIsHiddenFromSomeLengthOn) {
+  const RingSpeeds speeds{.query_heads = 32, .kv_heads = 8, .attention_flops = 1.6e11, .link_bytes = 1.25e8};
+  const double head = 64;
+  for (const std::int32_t m : {2, 3, 4}) {
+    const double tokens = ring_hidden_from(speeds, m);
+    const double share = tokens / m;
+    const double travels = share * 2 * speeds.kv_heads * head * 2 / speeds.link_bytes;
+    const double attends = share * share / 2 * 4 * speeds.query_heads * head / speeds.attention_flops;
+    EXPECT_NEAR(travels / attends, 1, 1e-9);
+  }
+  EXPECT_NEAR(ring_hidden_from(speeds, 2), 1280, 1e-6);
 }
 
 TEST(DealPages, AnyNumberOfPagesFromAnywhere) {
