@@ -107,8 +107,8 @@ def full_cluster():
 
 def sanitizers():
     """The units with threads under ThreadSanitizer; AddressSanitizer over everything is a part of --full."""
-    return run(["scripts/build", "tsan", "test_core", "test_engine", "test_wire", "test_comm"]) and ctest(
-        "tsan", "-R", "^unit_(core|engine|wire|comm)$")
+    folders = ["core", "engine", "wire", "comm", "handover"]
+    return run(["scripts/build", "tsan", *(f"test_{folder}" for folder in folders)]) and ctest("tsan", "-R", f"^unit_({'|'.join(folders)})$")
 
 
 def full_sanitizers():

@@ -32,6 +32,7 @@ struct BenchFlags {
   std::int32_t chunk = 0;
   std::int32_t repeat = 5;
   std::string checksum = "sampled";
+  std::string carrier = "auto";
   bool json = false;
 };
 
@@ -145,6 +146,7 @@ class HandoverBench {
                               {"threads", flags_.model.threads},
                               {"kv_dtype", flags_.model.kv_dtype},
                               {"kv_checksum", flags_.checksum},
+                              {"kv_carrier", flags_.carrier},
                               {"deterministic", flags_.model.deterministic}}},
                             {"runs", std::move(pairs)},
                             {"median", std::move(medians)},
@@ -169,6 +171,7 @@ class HandoverBench {
     options.chunk = flags_.chunk;
     options.checksums =
         handover::checksums_from_name(flags_.checksum).value_or(handover::Checksums::kSampled);
+    options.by_memory = flags_.carrier == "auto";
     SHOAL_ASSIGN(runs, HandoverRuns::start(options));
     // Weights and scratch are touched, once by each worker.
     SHOAL_TRY(runs->together({}).status());
@@ -318,6 +321,11 @@ void add_bench_handover(CLI::App& bench, int& exit_code) {
   command->add_option("--kv-checksum", flags->checksum, "Which writes of KV are checked: off, sampled, full")
       ->capture_default_str()
       ->check(CLI::IsMember({"off", "sampled", "full"}));
+  command
+      ->add_option("--kv-carrier", flags->carrier,
+                   "How KV moves: auto reads the other worker's memory, tcp sends it through a connection")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "tcp"}));
   command->add_flag("--json", flags->json, "As JSON");
   command->callback([flags, &exit_code] { exit_code = run_bench_handover(*flags); });
 }

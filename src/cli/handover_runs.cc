@@ -132,7 +132,7 @@ Status HandoverRuns::open() {
   SHOAL_ASSIGN(bootstrap, handover::BootstrapPort::start(std::move(answers)));
   bootstrap_ = std::move(bootstrap);
   receiver_ = std::make_unique<handover::Receiver>(
-      *decode_, lands_at, handover::Receiver::Options{SHOAL_VERSION, options_.checksums});
+      *decode_, lands_at, handover::Receiver::Options{SHOAL_VERSION, options_.checksums, options_.by_memory});
   return {};
 }
 

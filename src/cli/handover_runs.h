@@ -45,6 +45,7 @@ class HandoverRuns {
     std::int32_t generate = 32;
     std::int32_t chunk = 0;
     handover::Checksums checksums = handover::Checksums::kSampled;
+    bool by_memory = true;  // where the workers are on one host, as they are here
   };
   // Loads the model once for each worker.
   static Expected<std::unique_ptr<HandoverRuns>> start(const Options& options);

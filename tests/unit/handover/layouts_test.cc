@@ -128,8 +128,17 @@ void expect_answers(Pair& pair, const std::vector<Case>& cases, std::chrono::sec
   pair.expect_nothing_held();
 }
 
+// Ranks are threads here that give each other pages by messages through sockets: an order that ThreadSanitizer
+// does not see.
+#if defined(__SANITIZE_THREAD__)
+#define SHOAL_NEEDS_SEEN_ORDER() GTEST_SKIP() << "pages change hands through sockets"
+#else
+#define SHOAL_NEEDS_SEEN_ORDER() static_cast<void>(0)
+#endif
+
 TEST(HandoverLayouts, AnswersAreOneRanksBitForBit) {
   SHOAL_NEEDS_STORIES();
+  SHOAL_NEEDS_SEEN_ORDER();
   const std::size_t lengths[] = {1, 31, 32, 33, 300, 480};
   const auto cases = cases_for(stories(), lengths, 512, 128, 6);
   const std::size_t n = shapes().size();
@@ -146,6 +155,7 @@ TEST(HandoverLayouts, AnswersAreOneRanksBitForBit) {
 
 TEST(HandoverLayouts, UnevenOnesToo) {
   SHOAL_NEEDS_STORIES();
+  SHOAL_NEEDS_SEEN_ORDER();
   const std::size_t lengths[] = {1, 33, 300};
   const auto cases = cases_for(stories(), lengths, 512, 128, 6);
   const Shape uneven[] = {{"heads", {.tp = 2}, {3, 1}},
