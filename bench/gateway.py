@@ -5,15 +5,16 @@
 
 Open loop: requests leave at drawn times, whatever has been answered. The workers' answers take no time of a model (--decode-ms 0), so
 that what is left is the way. Prints the median and the 99th percentile of the whole answer's time either way, what the gateway adds to
-both, and its processor time for each request and each event. --pairs: a prefill and a decode worker in place of two whole ones;
+both, and its processor time for each request (with --tokens N: of N events each). --pairs: a prefill and a decode worker in place of two whole ones;
 straight is then still one whole worker.
 """
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 from measured import run_json, spread
@@ -42,7 +43,21 @@ def load(args, port):
     """What the one run of it says, and how many requests it sent."""
     report = run_json([args.binary, "bench", "serve", "--url", f"http://127.0.0.1:{port}", "--rate", args.rate, "--duration", args.seconds,
                      "--prompt-tokens", 100, "--max-tokens", args.tokens, "--keep-alive", "--json"])
-    return {**report["runs"][0], "requests": report["params"]["requests"]}
+    return {**report["runs"][0], "requests": report["params"]["requests"], "machine": report["machine"]}
+
+
+def wait_for(port, workers):
+    """Until the gateway takes requests for so many."""
+    deadline = time.monotonic() + 20
+    while json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/get_server_info"))["workers"] < workers or unready(port):
+        if time.monotonic() > deadline:
+            sys.exit("the gateway does not hear of its workers")
+        time.sleep(0.05)
+
+
+def unready(port):
+    listed = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/workers"))["workers"]
+    return not all(worker["available"] for worker in listed)
 
 
 def main():
@@ -68,12 +83,13 @@ def main():
     gateway, front = start([args.binary, "gateway", "--port", 0, "--log-level", "warn", *named], "the gateway")
     runs = []
     try:
-        subprocess.run(["sleep", "1"], check=True)  # until it has heard of them
+        wait_for(front[-1], len(named) // 2)
         load(args, front[-1])  # connections are open and profiles learned
         for _ in range(args.rounds):
             straight = load(args, ports[0])
             before = cpu_seconds(gateway)
             through = load(args, front[-1])
+            machine = through["machine"]
             used = cpu_seconds(gateway) - before
             runs.append({
                 "straight_ms": straight["e2e_ms"], "through_ms": through["e2e_ms"],
@@ -89,7 +105,8 @@ def main():
         print(f"{name:28}{values['median']:10.3f}   {values['min']:.3f} to {values['max']:.3f}")
     if args.json:
         Path(args.json).write_text(json.dumps({
-            "bench": "gateway", "machine": {"cores": os.cpu_count(), "name": platform.processor()}, "ceilings": {},
+            "bench": "gateway", "machine": machine,
+            "ceilings": {"offered_requests_per_s": args.rate},
             "params": {"rate": args.rate, "seconds": args.seconds, "tokens": args.tokens, "pairs": args.pairs}, "runs": runs,
             "median": median, "peer": None}, indent=1) + "\n")
 

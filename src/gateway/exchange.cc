@@ -217,7 +217,11 @@ void Exchange::watch_stall() {
     if (reading && now() - self->last_data_ >= self->core_.options.stall) {
       self->last_data_ = now();
       self->watch_stall();
-      self->on_worker_lost(fmt::format("it has sent nothing for {:.0f} s", silent));
+      const std::string why = fmt::format("it has sent nothing for {:.0f} s", silent);
+      // A prefill worker's first token has been seen, and the decode worker may wait for the rest of its KV.
+      if (self->attempt_.leg != nullptr && self->attempt_.first_token == TimePoint{})
+        return self->pair_failed({ErrorCode::kUnavailable, why});
+      self->on_worker_lost(why);
       return;
     }
     self->watch_stall();
@@ -287,7 +291,7 @@ void Exchange::worker_refused() {
   const WorkerPtr worker = attempt_.worker;
   const int status = attempt_.status;
   // Of a pair nobody knows whose fault it is; but who is full says so of itself.
-  if (attempt_.leg != nullptr && status != 429)
+  if (attempt_.leg != nullptr && status != 429 && !own_fault(status, attempt_.body))
     return pair_failed({ErrorCode::kUnavailable, wire::error_message_of(attempt_.body)});
   refusal_ = wire::HttpReply{status, attempt_.content_type, std::move(attempt_.body), attempt_.headers};
   if (status == 500 || status == 502 || status == 504) {
@@ -338,6 +342,14 @@ void Exchange::no_worker() {
   }
   if (goes_on()) core_.metrics.continued(false);
   fail({ErrorCode::kUnavailable, why_nobody()});
+}
+
+bool Exchange::abort(const std::string& rid, bool all) {
+  if (ended_ || !(all || (!rid.empty() && facts_.rid == rid))) return false;
+  aborted_ = true;
+  if (attempt_.worker != nullptr) return false;
+  fail({ErrorCode::kCancelled, "the request was aborted"});
+  return true;
 }
 
 void Exchange::client_gone() {

@@ -10,8 +10,8 @@
 //   3. After the first byte only a lost worker leads to another attempt, and only where the answer can be
 //      gone on with exactly.
 //   4. Of a pair both legs are its own: when it ends, or goes elsewhere, neither is left behind. The answer
-//   is
-//      the decode worker's; of the prefill worker's events only what the client does not have yet goes out.
+//      is the decode worker's; of the prefill worker's events only what the client does not have yet goes
+//      out.
 
 #pragma once
 
@@ -43,8 +43,9 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   ~Exchange() override = default;
 
   void on_worker_lost(const std::string& why) override;
-  // Its client has asked every worker to end the request named `rid`: what fails now is not tried again.
-  void aborted(const std::string& rid) { aborted_ = aborted_ || (!rid.empty() && facts_.rid == rid); }
+  // Every worker is being asked to end the request named `rid`, or all: what fails now is not tried again.
+  // True where none had it, so that it has ended here.
+  bool abort(const std::string& rid, bool all);
 
  private:
   // Who is to answer: one worker, or a pair of which `worker` is the one that decodes.
@@ -116,7 +117,9 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
   void pair_failed(const Status& why);
   void learn_pair();
   // A refusal of what this gateway itself has put into the request.
-  static bool blames_room(int status, std::string_view body);
+  static bool blames_room(std::string_view body);
+  // An error that is the worker's own, whoever its partner is.
+  static bool own_fault(int status, std::string_view body);
   void leave_pair();
   void end_rooms(const WorkerPtr& worker) const;
 

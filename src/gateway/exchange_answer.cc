@@ -196,7 +196,7 @@ void Exchange::on_end(const Status& status) {
   } else if (attempt_.streams) {
     worker_failed({ErrorCode::kUnavailable, "it ended its stream before the answer's end"});
   } else if (retryable(attempt_.status) || begun_ ||
-             (attempt_.leg != nullptr && blames_room(attempt_.status, attempt_.body))) {
+             (attempt_.leg != nullptr && attempt_.status == 400 && blames_room(attempt_.body))) {
     worker_refused();
   } else {
     deliver_whole();

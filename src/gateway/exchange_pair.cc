@@ -60,7 +60,7 @@ std::string Exchange::room_fields(const Worker& prefill) const {
                         prefill.bootstrap_port == 0 ? kUsualBootstrapPort : prefill.bootstrap_port);
   std::span<const std::uint64_t> rooms = attempt_.rooms;
   // SGLang counts on from a prompt's room for its further choices.
-  if (prefill.plain && facts_.prompts == 1) rooms = rooms.first(1);
+  if (prefill.plain) rooms = rooms.first(static_cast<std::size_t>(std::max(1, facts_.prompts)));
   append_rooms(fields, rooms);
   if (prefill.plain && facts_.rid.empty()) fields += fmt::format(",\"rid\":\"{}\"", rid_of(rooms.front()));
   return fields;
@@ -83,8 +83,8 @@ void Exchange::on_prefill_end(PrefillLeg::End how, const Status& why) {
   const WorkerPtr prefill = attempt_.leg->worker();
   const PrefillLeg::Refusal refusal = attempt_.leg->refusal();
   if (how == PrefillLeg::End::kFailed ||
-      (how == PrefillLeg::End::kRefused &&
-       (refusal.status >= 499 || blames_room(refusal.status, refusal.body))))
+      (how == PrefillLeg::End::kRefused && !own_fault(refusal.status, refusal.body) &&
+       (refusal.status >= 499 || blames_room(refusal.body))))
     return pair_failed(why);
   const WorkerPtr decode = attempt_.worker;
   const bool resumable = ledger_.has_value() && decode->resumes();
@@ -99,14 +99,19 @@ void Exchange::on_prefill_end(PrefillLeg::End how, const Status& why) {
   }
   leave_worker();
   refusal_ = wire::HttpReply{refusal.status, refusal.content_type, refusal.body, {}};
-  if (refusal.status == 408 || refusal.status == 429 || begun_) return refused_by(prefill);
+  if (refusal.status >= 500) core_.registry.failed(prefill, now());
+  if (refusal.status == 408 || refusal.status == 429 || refusal.status >= 500 || begun_)
+    return refused_by(prefill);
   // The client's own mistake, in the worker's words.
   response_->respond(refusal.status, refusal.content_type, refusal.body, extra_headers());
   end(Ending::kAnswered, refusal.status);
 }
 
-bool Exchange::blames_room(int status, std::string_view body) {
-  if (status != 400) return false;
+bool Exchange::own_fault(int status, std::string_view body) {
+  return (status == 500 || status == 502 || status == 504) && !blames_room(body);
+}
+
+bool Exchange::blames_room(std::string_view body) {
   const auto document = wire::JsonDocument::parse(body);
   std::string_view field;
   return document.ok() && document->root()["error"]["param"].get_string().get(field) == simdjson::SUCCESS &&

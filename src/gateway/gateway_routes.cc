@@ -115,7 +115,11 @@ void handle_health(GatewayCore& core, const wire::ResponsePtr& response) {
   } else if (!core.registry.answers()) {
     std::string why = "this gateway has no workers";
     if (available > 0) {
-      why = "an answer takes a prefill and a decode worker: those that take requests are all of one role";
+      const bool prefill = std::ranges::any_of(views, [](const policy::WorkerView& view) {
+        return view.available && view.role == policy::WorkerRole::kPrefill;
+      });
+      why = fmt::format("an answer takes a prefill and a decode worker, and no {} worker takes requests",
+                        prefill ? "decode" : "prefill");
     } else if (!views.empty()) {
       const Worker& first = *core.registry.at(0);
       why = fmt::format("none of {} workers takes requests; {}: {}", views.size(), first.name,
@@ -158,9 +162,11 @@ void handle_abort(GatewayCore& core, const wire::HttpRequest& request, const wir
   std::string rid;
   if (const Status status = fields->text("rid", rid); !status.ok())
     return response->respond(wire::error_reply(status));
-  for (const auto& [ignored, exchange] : core.exchanges) exchange->aborted(rid);
   // Answers when the last worker has: each call holds it.
   const auto sum = std::make_shared<Sum>(response);
+  std::vector<std::shared_ptr<Exchange>> under_way;  // one that ends leaves the list
+  for (const auto& [ignored, exchange] : core.exchanges) under_way.push_back(exchange);
+  for (const auto& exchange : under_way) sum->cancelled += exchange->abort(rid, all) ? 1 : 0;
   for (const WorkerPtr& worker : core.registry.workers()) {
     // Of a pair the decode worker ends the answer, and by its room the prefill worker's part.
     if (worker->health != WorkerHealth::kUp || worker->plain ||

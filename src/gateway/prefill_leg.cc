@@ -72,6 +72,7 @@ void PrefillLeg::on_worker_lost(const std::string& why) {
 }
 
 bool PrefillLeg::on_data(std::string_view bytes) {
+  const auto self = shared_from_this();  // what an event leads to may let go of this leg
   if (!streams_) {
     refusal_.body += bytes.substr(0, kMostBody - std::min(kMostBody, refusal_.body.size()));
     return true;

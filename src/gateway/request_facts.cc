@@ -69,10 +69,11 @@ std::optional<std::int64_t> number(const wire::JsonFields& fields, std::string_v
   return std::clamp<std::int64_t>(value, 0, most);
 }
 
-bool is_true(const wire::JsonFields& fields, std::string_view name) {
+// It is there, and neither null nor false.
+bool says(const wire::JsonFields& fields, std::string_view name) {
   const auto element = fields.find(name);
   bool value = false;
-  return element && element->get_bool().get(value) == SUCCESS && value;
+  return element && !element->is_null() && !(element->get_bool().get(value) == SUCCESS && !value);
 }
 
 // Past a JSON string that begins at `at` (on its quote).
@@ -110,7 +111,7 @@ Expected<RequestFacts> read_facts(std::string_view body) {
   SHOAL_TRY(fields.boolean("stream", facts.stream));
   facts.has_seed = fields.has("seed");
   for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
-    facts.has_rooms = facts.has_rooms || fields.has(name);
+    facts.has_rooms = facts.has_rooms || says(fields, name);
   if (const auto rid = fields.find("rid")) {
     std::string_view name;
     if (rid->get_string().get(name) == SUCCESS) facts.rid = name;
@@ -121,7 +122,7 @@ Expected<RequestFacts> read_facts(std::string_view body) {
   if (const auto prompt = fields.find("prompt")) facts.prompts = read_prompt(*prompt, facts.size);
   facts.size.max_tokens = number(fields, "max_completion_tokens", kMostTokens);
   if (!facts.size.max_tokens) facts.size.max_tokens = number(fields, "max_tokens", kMostTokens);
-  facts.alone = facts.size.max_tokens == 0 || (is_true(fields, "echo") && fields.has("logprobs"));
+  facts.alone = facts.size.max_tokens == 0 || (says(fields, "echo") && says(fields, "logprobs"));
   const std::int64_t n = std::max<std::int64_t>(1, number(fields, "n", kMostChoices).value_or(1));
   facts.choices = static_cast<std::int32_t>(std::min<std::int64_t>(n * facts.prompts, kMostChoices));
   facts.size.choices = facts.choices;

@@ -126,8 +126,11 @@ Expected<WorkerPtr> WorkerRegistry::add(std::string_view text, WorkerSource sour
   const std::string name = name_of_url(url);
   if (source == WorkerSource::kAdmin) dismissed_.erase(name);
   if (WorkerPtr known = find(name)) {
-    if (as.role != policy::WorkerRole::kBoth && known->named_role != as.role)
+    // Others than flags name no role.
+    if (source == WorkerSource::kStatic && known->named_role != as.role)
       return Status(ErrorCode::kInvalidArgument, fmt::format("{} is named in two roles", name));
+    if (as.bootstrap_port != 0 && known->bootstrap_port != as.bootstrap_port)
+      return Status(ErrorCode::kInvalidArgument, fmt::format("{} is named with two bootstrap ports", name));
     known->leaving = false;
     return known;
   }

@@ -9,7 +9,7 @@ namespace {
 
 using Indexes = std::vector<std::uint32_t>;
 
-std::vector<RouteChoice> side(const PairInput& input, RequestPart part) {
+std::vector<RouteChoice> side(const PairInput& input, RequestPart part, std::size_t most) {
   const bool prefill = part == RequestPart::kPrefill;
   const auto candidates = prefill ? input.prefills : input.decodes;
   // Sides that turn together would meet the same partner for ever.
@@ -21,10 +21,12 @@ std::vector<RouteChoice> side(const PairInput& input, RequestPart part) {
                .fleet = input.fleet,
                .candidates = candidates,
                .avoid = input.avoid,
+               // Decode workers show no speed of their own with prompts.
+               .usual = usual_rate(input.fleet, input.prefills),
                .now = input.now,
                .chance = prefill ? input.chance : input.chance ^ 0x9e3779b97f4a7c15,
                .turn = turn},
-              kBestOfSide);
+              most);
 }
 
 // The best pair of both lists, whether this request has failed on it or not.
@@ -47,12 +49,19 @@ std::optional<PairChoice> best(const PairInput& input, const std::vector<RouteCh
   return found;
 }
 
-// All of one kind.
+// All of one kind. Pairs that this request has failed on come last, also after those of workers beyond the
+// best.
 std::optional<PairChoice> choose_alike(const PairInput& input) {
-  const std::vector<RouteChoice> prefills = side(input, RequestPart::kPrefill);
-  const std::vector<RouteChoice> decodes = side(input, RequestPart::kDecode);
+  const auto prefills = side(input, RequestPart::kPrefill, kBestOfSide);
+  const auto decodes = side(input, RequestPart::kDecode, kBestOfSide);
+  if (prefills.empty() || decodes.empty()) return std::nullopt;
   if (auto choice = best(input, prefills, decodes, true)) return choice;
-  auto choice = best(input, prefills, decodes, false);
+  PairInput by_seconds = input;  // policies that draw two would draw the same two
+  by_seconds.policy = RoutePolicy::kShortestQueue;
+  const auto all_prefills = side(by_seconds, RequestPart::kPrefill, input.prefills.size());
+  const auto all_decodes = side(by_seconds, RequestPart::kDecode, input.decodes.size());
+  if (auto choice = best(by_seconds, all_prefills, all_decodes, true)) return choice;
+  auto choice = best(by_seconds, all_prefills, all_decodes, false);
   if (choice) choice->prefill.reason = choice->decode.reason = RouteReason::kLastResort;
   return choice;
 }

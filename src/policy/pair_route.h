@@ -49,7 +49,8 @@ struct PairChoice {
 };
 
 // Of each side the policy's best kBest are looked at, of them the pair with the least seconds is taken where
-// the policy goes by seconds, else the first. All pairs of two thousand workers would be a million.
+// the policy goes by seconds, else the first; all of them only where these lead to nothing. All pairs of two
+// thousand workers would be a million.
 inline constexpr std::size_t kBestOfSide = 8;
 std::optional<PairChoice> choose_pair(const PairInput& input);
 

@@ -41,7 +41,7 @@ bool PairTable::passes(std::uint64_t prefill, std::uint64_t decode, TimePoint no
 
 double PairTable::link_seconds(std::uint64_t prefill, std::uint64_t decode) const {
   const Pair* pair = find(prefill, decode);
-  return pair == nullptr || pair->seconds < 0 ? usual_seconds_ : pair->seconds;
+  return pair == nullptr || pair->seconds < 0 ? usual_seconds_.value_or(0) : pair->seconds;
 }
 
 void PairTable::sent(std::uint64_t prefill, std::uint64_t decode, TimePoint now) {
@@ -67,7 +67,7 @@ void PairTable::learn_link(std::uint64_t prefill, std::uint64_t decode, double s
   if (!(seconds >= 0) || seconds > kLongestLink) return;
   Pair& pair = take(prefill, decode);
   pair.seconds = pair.seconds < 0 ? seconds : mean(pair.seconds, seconds);
-  usual_seconds_ = usual_seconds_ == 0 ? seconds : mean(usual_seconds_, seconds);
+  usual_seconds_ = usual_seconds_ ? mean(*usual_seconds_, seconds) : seconds;
 }
 
 std::size_t PairTable::open(TimePoint now) const {

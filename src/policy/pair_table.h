@@ -4,7 +4,7 @@
 //
 // Thread-safety: none. Time is passed in.
 // Invariants:
-//   1. At most kMost pairs are known; beyond, the one asked about or told of least recently is forgotten.
+//   1. At most kMost pairs are known; beyond, the one told of least recently is forgotten.
 //   2. A pair that nothing is known of passes, and takes as long as the others do on average.
 
 #pragma once
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <unordered_map>
 
 #include "core/clock.h"
@@ -58,7 +59,7 @@ class PairTable {
   const Breaker::Options breaker_;
   std::list<Pair> pairs_;  // the one used last comes first
   std::unordered_map<std::uint64_t, std::list<Pair>::iterator> by_key_;
-  double usual_seconds_ = 0;
+  std::optional<double> usual_seconds_;
 };
 
 }  // namespace shoal::policy

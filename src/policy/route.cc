@@ -26,7 +26,7 @@ class Chooser {
  public:
   explicit Chooser(const RouteInput& input)
       : input_(input),
-        usual_(usual_rate(input.fleet, input.candidates)),
+        usual_(input.usual > 0 ? input.usual : usual_rate(input.fleet, input.candidates)),
         known_(input.candidates.size(), -1) {
     for (std::size_t i = 0; i < known_.size(); ++i) {
       const std::uint32_t index = input.candidates[i];

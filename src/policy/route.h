@@ -55,6 +55,7 @@ struct RouteInput {
   std::span<const std::uint32_t> candidates;  // indexes into fleet: those that serve the model
   // Indexes that have failed this request already: taken only where nobody else is left.
   std::span<const std::uint32_t> avoid;
+  double usual = 0;  // usual_rate(); 0: of the candidates
   TimePoint now{};
   std::uint64_t chance = 0;  // any number
   std::uint64_t turn = 0;    // grows by one with each decision

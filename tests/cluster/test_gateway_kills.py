@@ -109,12 +109,14 @@ def test_no_client_notices_what_befalls_a_worker(network, model):
     token.write("a token that all workers hold")
     token.flush()
     flags = ("--served-model-name", "small", "--deterministic", "--threads", 1, "--token-file", token.name, "--kv-pages", 400)
-    workers = [Worker(network, host, model, (*flags, "--role", role)) for host, role in enumerate(["prefill"] * 2 + ["decode"] * 2)]
+    workers = []
     chance = random.Random(int(os.environ.get("SHOAL_KILL_SEED", "1")))
     bodies = [{"model": "small", "ignore_eos": True, **body} for body in BODIES]
-    alone = workers[2].server
-    wanted = [(body, merged(streamed(alone, body)[1]), whole(alone.post("/v1/completions", body))) for body in bodies]
     try:
+        for host, role in enumerate(["prefill"] * 2 + ["decode"] * 2):
+            workers.append(Worker(network, host, model, (*flags, "--role", role)))
+        alone = workers[2].server
+        wanted = [(body, merged(streamed(alone, body)[1]), whole(alone.post("/v1/completions", body))) for body in bodies]
         with Gateway(prefill=[worker.server for worker in workers[:2]], decode=[worker.server for worker in workers[2:]],
                      flags=["--stall-seconds", 10]) as gateway:
             load = Load(gateway, wanted)
@@ -137,6 +139,8 @@ def test_no_client_notices_what_befalls_a_worker(network, model):
                 assert pages["held"] == pages["fenced"] == 0 and pages["free"] + pages["cached"] == pages["capacity"], pages
                 assert worker.server.post("/flush_cache", {})[0] == 200 and worker.server.pages()["free"] == pages["capacity"]
             assert all(each["in_flight"] == 0 and each["reserved_tokens"] == 0 for each in gateway.workers().values())
+            met = gateway.metric("shoal_gateway_continuations_total") + gateway.metric("shoal_gateway_retries_total")
+            assert met >= ROUNDS / 4, f"{ROUNDS} rounds have met {met:.0f} answers: nothing was tried"
             print(f"{ROUNDS} rounds, {load.answered} answers, "
                   f"{gateway.metric('shoal_gateway_continuations_total'):.0f} continued, {gateway.metric('shoal_gateway_retries_total'):.0f} retries")
     finally:

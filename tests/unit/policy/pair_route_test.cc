@@ -111,6 +111,28 @@ TEST(PairRoute, WhatThisRequestHasFailedOnComesLast) {
   EXPECT_EQ(last->reason(), RouteReason::kLastResort);
 }
 
+TEST(PairRoute, BeyondTheBestThereAreOthers) {
+  // Two racks of nine and nine with nothing between them: the best prefill workers in one, the best decode
+  // workers in the other.
+  Fleet fleet(18, 18);
+  for (std::uint32_t i = 0; i < 9; ++i) {
+    fleet.views[9 + i].load->uncached_tokens = 5000;
+    fleet.views[18 + i].load->uncached_tokens = 5000;
+    for (std::uint32_t j = 0; j < 9; ++j) {
+      fleet.links.failed(1 + i, 28 + j, kNow);
+      fleet.links.failed(10 + i, 19 + j, kNow);
+    }
+  }
+  for (const RoutePolicy policy : {RoutePolicy::kShortestQueue, RoutePolicy::kPowerOfTwo,
+                                   RoutePolicy::kRoundRobin, RoutePolicy::kRandom}) {
+    for (std::uint64_t turn = 0; turn < 50; ++turn) {
+      const auto choice = fleet.choose(policy, turn);
+      ASSERT_TRUE(choice) << name_of(policy);
+      EXPECT_EQ(choice->prefill.worker < 9, choice->decode.worker < 27) << "of one rack";
+    }
+  }
+}
+
 TEST(PairRoute, TurnsMeetEveryPartner) {
   const Fleet fleet(2, 2);
   std::map<Pair, int> seen;
