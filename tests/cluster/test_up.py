@@ -106,7 +106,9 @@ def test_a_gateway_in_front_of_two_servers(small_model, tmp_path):
 
 @pytest.mark.parametrize("more, part", [
     ("servers = 2\n", "need a [gateway]"), ("port = 8000\n[gateway]\nport = 8000\n", "is a server's, too"),
-    ("servers = 2\nport = 65535\n[gateway]\n", "no such ports"), ("[gateway]\nports = 3\n", "there is no 'ports' here")])
+    ("servers = 2\nport = 65535\n[gateway]\n", "no such ports"), ("[gateway]\nports = 3\n", "there is no 'ports' here"),
+    ("prefill = 1\n[gateway]\n", "need each other"), ("prefill = 1\ndecode = 1\n", "need a [gateway]"),
+    ("prefill = 1\ndecode = 1\nport = 7999\n[gateway]\nport = 8000\n", "is a server's, too"), ('decode_flags = ["--x"]\n', "would go nowhere")])
 def test_a_gateway_that_cannot_be(tmp_path, more, part):
     with Up(tmp_path, f'model = "x.gguf"\n{more}') as up:
         assert up.process.wait(30) == 1

@@ -203,6 +203,32 @@ def test_a_full_queue_is_429_with_a_time_to_come_back():
         assert received == sum(ended.values()) == 3 and ended["overloaded"] == 1
 
 
+@pytest.mark.parametrize("named", [{"rid": "mine"}, {"abort_all": True}])
+def test_an_abort_ends_what_still_waits_here(named):
+    hold = threading.Event()
+
+    def wait(connection):
+        hold.wait(20)
+        connection.sendall(whole(200, {"choices": []}))
+
+    with FakeServer(wait) as fake, Gateway(fake.url, flags=["--max-running", 1]) as gateway:
+        results = {}
+
+        def ask(rid):
+            results[rid] = gateway.post("/v1/completions", {"model": "fake-model", "prompt": "x", "rid": rid})
+        threads = [threading.Thread(target=ask, args=(rid,)) for rid in ("other", "mine")]
+        threads[0].start()
+        gateway.wait_until(lambda: gateway.metric("shoal_gateway_requests_running") == 1)
+        threads[1].start()
+        gateway.wait_until(lambda: gateway.metric("shoal_gateway_requests_waiting") == 1)
+        assert gateway.post("/abort_request", named)[1] == {"cancelled": 1}
+        threads[1].join(20)
+        assert results["mine"][0] == 499 and "aborted" in results["mine"][1]["error"]["message"]
+        hold.set()
+        threads[0].join(20)
+        assert results["other"][0] == 200, "a plain engine knows no aborts"
+
+
 def test_workers_come_and_go(small, second):
     with Gateway(small.url) as gateway:
         assert gateway.post("/workers", {"url": second.url})[1]["source"] == "admin"
