@@ -184,7 +184,9 @@ class ContextBench {
   void measure_ring(const model::ModelDescription& model) {
     const auto alone = std::ranges::find(prefill_, 1, &Measured::degree);
     const auto windowed = [](const model::LayerDescription& layer) { return layer.attention.window > 0; };
-    if (alone == prefill_.end() || flags_.chunk > 0 || std::ranges::any_of(model.layers, windowed)) return;
+    if (alone == prefill_.end() || alone->attention <= 0 || flags_.chunk > 0 ||
+        std::ranges::any_of(model.layers, windowed))
+      return;
     const model::AttentionBlock& block = model.layers.front().attention;
     // In the last layer one row attends.
     const double layers = static_cast<double>(model.layers.size()) - 1;

@@ -66,7 +66,8 @@ class Carrier {
   }
 
   // Whether a wait may at first keep a core busy, so that it ends the sooner. Not where this process's other
-  // threads compute meanwhile. True until set.
+  // threads compute meanwhile. True until set. Belongs to whichever thread calls transfer() at the time:
+  // AsyncCollectives' own sets it for its calls and back to true, while nobody else moves anything.
   virtual void set_spinning(bool spinning) { (void)spinning; }
 
   // Every wait of this rank, and of the others as soon as they see it, ends with kUnavailable and this

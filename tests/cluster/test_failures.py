@@ -1,5 +1,6 @@
 """kill -9, SIGSTOP and a cut link on each rank at random times: noticed within 5 s, a clean error, pages back, the next
 answer right; and no rank is taken for dead while it idles or works."""
+import itertools
 import os
 import random
 import signal
@@ -27,9 +28,12 @@ def wait_until(condition, seconds, what):
 
 
 class Load:
-    """Streams that run on and on; when one ends, the next begins. Counts whole answers and clean errors."""
+    """Streams that run on and on; when one ends, the next begins. Counts whole answers and clean errors.
+
+    Every other prompt is long, and none is in the cache: several coordinates compute it, and hold what is decoded after it."""
 
     def __init__(self, server, streams=2):
+        self.numbers = itertools.count()
         self.server, self.whole, self.errors, self.broken = server, 0, 0, []
         self.ending = threading.Event()
         self.threads = [threading.Thread(target=self._run, daemon=True) for _ in range(streams)]
@@ -39,8 +43,10 @@ class Load:
     def _run(self):
         while not self.ending.is_set():
             try:
+                number = next(self.numbers)
+                prompt = f"{number} {time.monotonic_ns()} dogs" + " and a cat" * (80 if number % 2 else 1)
                 status, body = self.server.post("/v1/completions", {
-                    "model": "small", "prompt": "The dog and the cat", "max_tokens": 60, "ignore_eos": True}, timeout=PATIENCE)
+                    "model": "small", "prompt": prompt, "max_tokens": 60, "ignore_eos": True}, timeout=PATIENCE)
             except OSError as error:  # the head is gone, or being cut off
                 self.broken.append(str(error))
                 self.ending.wait(0.2)
