@@ -6,7 +6,7 @@
 Two ranks of one thread (`--cp 2 --cp-force 2`) in network namespaces joined by a link of 1 Gbit/s compute prompts in one step each. What a
 rank waited for pages, less than the link takes by as long as it attended to its own, grows with the prompt's length and falls with its
 square; where the fit of both comes to zero is the measured threshold. --gflops: what one rank's attention does, as `shoal bench context
-MODEL --only prefill` prints it. Needs root (ip, tc).
+MODEL --only prefill` prints it. Needs root (ip, tc), and cores for the network beside the ranks' two.
 """
 import argparse
 import json
@@ -87,7 +87,10 @@ def main():
             rows.append({"tokens": n, "exposed_seconds": exposed, "took_seconds": took, "payload_bytes": payload})
             print(f"{n} tokens: {payload / 1e6:.1f} MB of the rank that sends most take {took * 1e3:.1f} ms, waited for {exposed * 1e3:.1f} ms", flush=True)
     measured = root_of_fit([(row["tokens"], row["exposed_seconds"]) for row in rows])
-    print(f"hidden from {measured:.0f} tokens on; the formula says {predicted:.0f} ({predicted / measured - 1:+.0%})")
+    if measured > 0:
+        print(f"hidden from {measured:.0f} tokens on; the formula says {predicted:.0f} ({predicted / measured - 1:+.0%})")
+    else:
+        print(f"waiting does not fall with these lengths: the ranks wait for each other more than for the link; the formula says {predicted:.0f}")
     if args.json:
         Path(args.json).write_text(json.dumps({"bench": "context_link", "params": {key: str(value) for key, value in vars(args).items()}, "runs": rows,
                                                "median": {"measured": measured, "predicted": predicted}, "peer": None}, indent=2) + "\n")
