@@ -35,6 +35,18 @@ class DepartingPages final : public RankRoom {
     }
     wake_links();
   }
+  // Nothing more comes.
+  void finish() {
+    {
+      const std::lock_guard lock(mutex_);
+      finished_ = true;
+    }
+    wake_links();
+  }
+  bool finished() const {
+    const std::lock_guard lock(mutex_);
+    return finished_;
+  }
   // Those from `seen` on.
   std::vector<Computed> next(std::size_t seen) const {
     const std::lock_guard lock(mutex_);
@@ -46,6 +58,7 @@ class DepartingPages final : public RankRoom {
   const Checksums checksums_;
   mutable std::mutex mutex_;
   std::vector<Computed> computed_;
+  bool finished_ = false;
 };
 
 }  // namespace shoal::handover

@@ -122,6 +122,9 @@ Status RankPort::take_word(RankWord word) {
     }
     case RankWord::Kind::kLand:
       return land(std::move(word));
+    case RankWord::Kind::kComputed:
+      if (const auto room = departing(word.room)) room->finish();
+      return {};
     case RankWord::Kind::kClose:
     case RankWord::Kind::kFree:
       end_room(word.room, word);
@@ -242,7 +245,10 @@ Expected<bool> RankPort::offer(RoomLink& link, const RankPools& pools, PagePush&
 // Until the decode worker's rank has everything, or the room is closed.
 Status RankPort::push_all(RoomLink& link, DepartingPages& room, PagePush& pages) {
   std::size_t seen = 0;
+  bool ended = false;
   for (;;) {
+    // Before the list is looked at: then it is whole.
+    const bool finished = room.finished();
     const auto computed = room.next(seen);
     seen += computed.size();
     for (const DepartingPages::Computed& each : computed) {
@@ -251,6 +257,10 @@ Status RankPort::push_all(RoomLink& link, DepartingPages& room, PagePush& pages)
       if (pages.writes() > before && room.moves()) say(RankWord::Kind::kMoving, room.id());
     }
     if (!computed.empty()) continue;
+    if (finished && !std::exchange(ended, true)) {
+      const std::uint64_t writes = pages.writes();
+      SHOAL_TRY(link.send(MessageType::kEnd, std::as_bytes(std::span(&writes, 1))));
+    }
     SHOAL_ASSIGN(landed, hear_landed(link));
     if (room.closed()) return {};
     if (!landed) continue;
@@ -351,7 +361,11 @@ Status RankPort::await_confirmation(RoomLink& link, LandingPages& room) {
   for (;;) {
     SHOAL_ASSIGN(frame, link.await_frame());
     if (frame && frame->type == MessageType::kLanded && frame->length == 0) return {};
-    if (frame && frame->type != MessageType::kWrite && frame->type != MessageType::kAbort)
+    if (frame && frame->type == MessageType::kEnd) {
+      SHOAL_TRY(link.receive_body(*frame, sizeof(std::uint64_t)).status());
+      continue;
+    }
+    if (frame && frame->type != MessageType::kAbort)
       return {ErrorCode::kCorrupt, "the prefill worker says what is not due"};
     if (frame || room.closed()) return {ErrorCode::kUnavailable, "the prefill worker ended the handover"};
   }
@@ -359,7 +373,7 @@ Status RankPort::await_confirmation(RoomLink& link, LandingPages& room) {
 
 // Until everything is there, from here or elsewhere.
 Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLanding::Direct>& direct) {
-  bool written = false;
+  std::uint64_t writes = 0;
   while (!room.landing().complete()) {
     SHOAL_ASSIGN(frame, link.await_frame());
     if (!frame) {
@@ -371,7 +385,7 @@ Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLand
       SHOAL_ASSIGN(why, wire::decode_sentence(body));
       return {ErrorCode::kUnavailable, why};
     }
-    if (frame->type == MessageType::kOffer && room.asked().direct && !direct && !written) {
+    if (frame->type == MessageType::kOffer && room.asked().direct && !direct && writes == 0) {
       SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
       SHOAL_ASSIGN(offer, wire::decode_offer(body));
       const PeerMemory memory(offer.process);
@@ -381,9 +395,16 @@ Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLand
       SHOAL_TRY(link.send(MessageType::kTake, std::span(&taken, 1)));
       continue;
     }
+    if (frame->type == MessageType::kEnd && frame->length == sizeof writes) {
+      std::uint64_t sent = 0;
+      SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(&sent, 1))));
+      if (sent != writes)
+        return {ErrorCode::kCorrupt, fmt::format("{} of {} writes have come", writes, sent)};
+      continue;
+    }
     if (frame->type != MessageType::kWrite)
       return {ErrorCode::kCorrupt, "the prefill worker says what is not due"};
-    written = true;
+    ++writes;
     SHOAL_ASSIGN(last, room.landing().take(link, *frame, room.guard(), direct ? &*direct : nullptr));
     if (last) {
       room.wake_links();

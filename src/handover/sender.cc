@@ -199,6 +199,10 @@ Status Sender::push(RoomLink& link, DepartingRoom& room, const wire::Room& asked
       committed = now();
       SHOAL_TRY(link.send(MessageType::kCommit, sealed(wire::encode(commit_of(asked.table, *first)))));
       rooms_->hasten(room.id(), kLandingTime);
+      RankWord computed;
+      computed.kind = RankWord::Kind::kComputed;
+      computed.room = room.id();
+      SHOAL_TRY(room.on_ranks([&] { return ports_->tell_all(computed); }));
     }
     if (const auto broken = room.broken_rank(); broken && !finished)
       return link.last_word({ErrorCode::kUnavailable, *broken}, kReasonTime);

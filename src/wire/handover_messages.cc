@@ -78,7 +78,7 @@ constexpr auto kCommit = [](auto& io, auto& commit) {
 void field(ByteWriter& out, const RankWord::Kind& kind) { out.put(static_cast<std::uint8_t>(kind)); }
 void field(ByteReader& in, RankWord::Kind& kind) {
   const auto value = in.get<std::uint8_t>();
-  if (value < 1 || value > static_cast<std::uint8_t>(RankWord::Kind::kListening)) in.fail();
+  if (value < 1 || value > static_cast<std::uint8_t>(RankWord::Kind::kComputed)) in.fail();
   kind = static_cast<RankWord::Kind>(value);
 }
 

@@ -134,6 +134,7 @@ struct RankWord {
     kLanded = 6,     // rank: all of its pages are there
     kBroken = 7,     // rank: it cannot go on
     kListening = 8,  // rank: it may be called here
+    kComputed = 9,   // head: the prompt is computed, on all ranks
   };
   // Ranks to fetch from, and what of each.
   struct Source {

@@ -48,6 +48,7 @@ enum class MessageType : std::uint16_t {
   kFetch = 36,
   kOffer = 37,
   kTake = 38,
+  kEnd = 39,
 };
 
 struct Join {
