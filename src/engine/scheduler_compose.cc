@@ -341,7 +341,8 @@ bool Scheduler::break_stand_still(TimePoint now) {
   // request ends with a sentence instead of waiting for ever.
   Sequence& sequence = *running_.front();
   const bool fresh = !sequence.open_on_ranks();
-  if (!fresh) return preempt_one();
+  // One that departs is never preempted.
+  if (!fresh && sequence.departure == nullptr) return preempt_one();
   end_request(*sequence.request, FinishReason::kError,
               {ErrorCode::kExhausted, "the KV pool cannot hold this request even alone"}, now);
   ++totals_.requests_failed;

@@ -47,8 +47,10 @@ void CallPort::accept() {
     const std::shared_ptr<RoomLink> link = *std::move(made);
     {
       const std::lock_guard lock(mutex_);
-      // Closed at once.
-      if (links_.size() >= kMostCallers) continue;
+      if (links_.size() >= kMostCallers) {
+        link->abort("as many handovers are being served as may be");
+        continue;
+      }
       // A caller that holds the token needs a moment: whoever has been at it longest is none.
       if (openings_.size() >= kMostOpenings) {
         openings_.front()->abort("too many connections are in their opening");

@@ -30,7 +30,7 @@ class DepartingPages final : public RankRoom {
   Checksums checksums() const { return checksums_; }
   void add(const engine::ComputedPages& pages) {
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(list_mutex_);
       computed_.push_back({pages, now()});
     }
     wake_links();
@@ -38,25 +38,25 @@ class DepartingPages final : public RankRoom {
   // Nothing more comes.
   void finish() {
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(list_mutex_);
       finished_ = true;
     }
     wake_links();
   }
   bool finished() const {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(list_mutex_);
     return finished_;
   }
   // Those from `seen` on.
   std::vector<Computed> next(std::size_t seen) const {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(list_mutex_);
     return {computed_.begin() + static_cast<std::ptrdiff_t>(seen), computed_.end()};
   }
 
  private:
   const std::int32_t prompt_tokens_;
   const Checksums checksums_;
-  mutable std::mutex mutex_;
+  mutable std::mutex list_mutex_;
   std::vector<Computed> computed_;
   bool finished_ = false;
 };

@@ -74,12 +74,16 @@ Status RankPort::begin(Begin begin) {
 void RankPort::end() {
   std::map<RoomId, std::shared_ptr<DepartingPages>> departing;
   std::map<RoomId, std::shared_ptr<LandingPages>> landing;
+  std::shared_ptr<const Begin> begun;
   {
     const std::lock_guard lock(mutex_);
     serving_ = false;
+    begun = begun_;
     departing.swap(departing_);
     landing.swap(landing_);
   }
+  // The other ranks may be others, at other ports, when the next epoch serves.
+  if (begun != nullptr && begun->role == "prefill" && begun->rank == 0) say(RankWord::Kind::kListening, 0);
   for (const auto& [id, room] : departing) room->close("the prefill worker starts anew");
   for (const auto& [id, room] : landing) room->close("the decode worker starts anew");
   const std::unique_lock lock(telling_);
@@ -280,12 +284,14 @@ void RankPort::charge(const RoomLink& link, RoomId room, const PagePush& pages, 
   charge.wire[static_cast<std::size_t>(link.scope())] = pages.bytes();
   charge.exposed = exposed;
   charge.hidden = std::max(0.0, pages.seconds() - exposed);
+  std::shared_ptr<const Begin> begun;
   {
     const std::lock_guard lock(mutex_);
-    begun_->ledger->charge(comm::Purpose::kKv, charge);
+    begun = begun_;
   }
+  begun->ledger->charge(comm::Purpose::kKv, charge);
   log(LogLevel::kInfo, "room.handed_over",
-      "room={} rank={} to={} by={} bytes={} writes={} push_ms={:.2f} exposed_ms={:.2f}", room, begun_->rank,
+      "room={} rank={} to={} by={} bytes={} writes={} push_ms={:.2f} exposed_ms={:.2f}", room, begun->rank,
       link.peer(), pages.direct() ? "memory" : "tcp", pages.bytes(), pages.writes(), 1e3 * pages.seconds(),
       1e3 * exposed);
 }
@@ -322,12 +328,13 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
       say(RankWord::Kind::kBroken, room.id(),
           fmt::format("KV from the prefill worker's rank at {}: {}", source.endpoint, why.message()));
   };
-  auto link = connect();
-  if (!link.ok()) return broken(link.error());
+  std::unique_ptr<RoomLink> link;
   bool done = false;
   const auto get = [&]() -> Status {
-    const RankRoom::Attached attached(room, **link);
-    SHOAL_TRY(comm::open_as_caller((*link)->socket(), *token_, wire::LinkPurpose::kHandover,
+    SHOAL_ASSIGN(connected, connect());
+    link = std::move(connected);
+    const RankRoom::Attached attached(room, *link);
+    SHOAL_TRY(comm::open_as_caller(link->socket(), *token_, wire::LinkPurpose::kHandover,
                                    now() + RoomLink::kSilence));
     wire::Fetch fetch;
     fetch.room = room.id();
@@ -336,11 +343,11 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
     if (room.asked().direct) fetch.host = comm::host_identity();
     fetch.parts = source.parts;
     fetch.pages = room.asked().pages;
-    SHOAL_TRY((*link)->send(MessageType::kFetch, wire::encode(fetch)));
+    SHOAL_TRY(link->send(MessageType::kFetch, wire::encode(fetch)));
     std::optional<PageLanding::Direct> direct;
-    SHOAL_TRY(read(**link, room, direct));
-    SHOAL_TRY((*link)->send(MessageType::kLanded));
-    if (direct) SHOAL_TRY(await_confirmation(**link, room));
+    SHOAL_TRY(read(*link, room, direct));
+    SHOAL_TRY(link->send(MessageType::kLanded));
+    if (direct) SHOAL_TRY(await_confirmation(*link, room));
     done = true;
     if (room.confirm()) say(RankWord::Kind::kLanded, room.id());
     return {};
@@ -351,9 +358,9 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
   } catch (const std::exception& error) {
     status = Status(ErrorCode::kInternal, fmt::format("fetching KV failed: {}", error.what()));
   }
-  if (done) return (*link)->await_end(kGoodbyeTime);
+  if (done) return link->await_end(kGoodbyeTime);
   broken(status);
-  (*link)->abort(status.message());
+  if (link != nullptr) link->abort(status.message());
 }
 
 // The prefill worker's rank held the pages until they had been read.

@@ -65,6 +65,11 @@ void RankPorts::hear(std::int32_t rank, std::span<const std::byte> bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (word->kind == wire::RankWord::Kind::kListening) {
+      // The head's own rank, at the end of an epoch: the others may come back elsewhere.
+      if (rank == 0 && word->text.empty()) {
+        endpoints_.resize(std::min<std::size_t>(endpoints_.size(), 1));
+        return;
+      }
       const auto index = static_cast<std::size_t>(rank);
       if (endpoints_.size() <= index) endpoints_.resize(index + 1);
       endpoints_[index] = std::move(word->text);

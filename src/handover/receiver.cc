@@ -244,7 +244,7 @@ Expected<wire::Commit> ArrivingRoom::read(RoomLink& link, const std::string& hos
         if (!accepted || commit) break;
         SHOAL_ASSIGN(said, commit_in(link, *frame));
         commit = std::move(said);
-        rooms_->hasten(id(), kLandingTime);
+        rooms_->limit(id(), kLandingTime);
         continue;
       }
       default:

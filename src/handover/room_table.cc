@@ -56,7 +56,8 @@ bool RoomTable::move_to(RoomId room, RoomState state, TimePoint now) {
   --counts_[static_cast<std::size_t>(it->second.state)];
   if (is_open(state)) {
     ++counts_[static_cast<std::size_t>(state)];
-    it->second = {state, now + kLongest[static_cast<std::size_t>(state)]};
+    it->second.state = state;
+    it->second.deadline = now + longest(it->second);
     return true;
   }
   ++ended_[static_cast<std::size_t>(state) - kOpenStates];
@@ -65,15 +66,26 @@ bool RoomTable::move_to(RoomId room, RoomState state, TimePoint now) {
   return true;
 }
 
+std::chrono::nanoseconds RoomTable::longest(const Room& room) {
+  return std::min<std::chrono::nanoseconds>(kLongest[static_cast<std::size_t>(room.state)], room.most);
+}
+
 void RoomTable::touch(RoomId room, TimePoint now) {
   const auto it = open_.find(room);
   if (it != open_.end() && it->second.state == RoomState::kTransferring)
-    it->second.deadline = now + kLongest[static_cast<std::size_t>(RoomState::kTransferring)];
+    it->second.deadline = now + longest(it->second);
 }
 
 void RoomTable::hasten(RoomId room, TimePoint deadline) {
   const auto it = open_.find(room);
   if (it != open_.end()) it->second.deadline = std::min(it->second.deadline, deadline);
+}
+
+void RoomTable::limit(RoomId room, std::chrono::seconds most, TimePoint now) {
+  const auto it = open_.find(room);
+  if (it == open_.end()) return;
+  it->second.most = most;
+  it->second.deadline = std::min(it->second.deadline, now + longest(it->second));
 }
 
 std::optional<RoomState> RoomTable::state(RoomId room) const {

@@ -63,6 +63,8 @@ class RoomTable {
   void touch(RoomId room, TimePoint now);
   // It stays in its state until then at most.
   void hasten(RoomId room, TimePoint deadline);
+  // From now on it stays in no state longer, counted as ever.
+  void limit(RoomId room, std::chrono::seconds most, TimePoint now);
 
   std::optional<RoomState> state(RoomId room) const;  // of an open one
   bool over(RoomId room) const { return remembered_.contains(room); }
@@ -80,8 +82,10 @@ class RoomTable {
   struct Room {
     RoomState state = RoomState::kBootstrapping;
     TimePoint deadline{};
+    std::chrono::nanoseconds most = std::chrono::hours(1);  // of any state
   };
 
+  static std::chrono::nanoseconds longest(const Room& room);
   void remember(RoomId room, TimePoint now);
   void forget(TimePoint now);
 

@@ -102,6 +102,11 @@ void Rooms::hasten(RoomId id, std::chrono::seconds most) {
   table_.hasten(id, now() + most);
 }
 
+void Rooms::limit(RoomId id, std::chrono::seconds most) {
+  const std::lock_guard lock(mutex_);
+  table_.limit(id, most, now());
+}
+
 bool Rooms::over(RoomId id) {
   const std::lock_guard lock(mutex_);
   return table_.over(id);

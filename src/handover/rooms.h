@@ -8,8 +8,7 @@
 //   1. A room's end is told once: to the engine where the connection or the clock ended it, to the other
 //      worker where the engine did.
 //   2. After Room::close() has returned every rank has been told to touch no byte of the room's pages any
-//   more,
-//      and each does so before it looks at a later step plan, or a later room.
+//      more, and each does so before it looks at a later step plan, or a later room.
 //   3. Threads: one a connection, one for the clock; all have ended when stop() returns.
 
 #pragma once
@@ -65,6 +64,8 @@ class Rooms : public std::enable_shared_from_this<Rooms> {
   void touch(RoomId id);
   // Its state lasts so long from now on, at most.
   void hasten(RoomId id, std::chrono::seconds most);
+  // This state and every later one.
+  void limit(RoomId id, std::chrono::seconds most);
   bool over(RoomId id);
   // Ends it; one that has not come yet is refused when it comes.
   void abandon(RoomId id);

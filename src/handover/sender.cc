@@ -198,7 +198,7 @@ Status Sender::push(RoomLink& link, DepartingRoom& room, const wire::Room& asked
       finished = first->finished;
       committed = now();
       SHOAL_TRY(link.send(MessageType::kCommit, sealed(wire::encode(commit_of(asked.table, *first)))));
-      rooms_->hasten(room.id(), kLandingTime);
+      rooms_->limit(room.id(), kLandingTime);
       RankWord computed;
       computed.kind = RankWord::Kind::kComputed;
       computed.room = room.id();

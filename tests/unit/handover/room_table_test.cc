@@ -94,6 +94,19 @@ TEST(RoomTable, EachStateHasItsDeadline) {
   EXPECT_EQ(rooms.ended(RoomState::kFailed), 4U);
 }
 
+TEST(RoomTable, ALimitHoldsInEveryLaterState) {
+  RoomTable rooms;
+  ASSERT_TRUE(rooms.open(1, kStart).ok());
+  rooms.limit(1, seconds(60), kStart + seconds(10));
+  EXPECT_EQ(*rooms.next_deadline(), kStart + seconds(70));
+  rooms.move_to(1, RoomState::kTransferring, kStart + seconds(20));
+  EXPECT_EQ(*rooms.next_deadline(), kStart + seconds(80));
+  // Since the last byte.
+  rooms.touch(1, kStart + seconds(30));
+  EXPECT_TRUE(rooms.expire(kStart + seconds(89)).empty());
+  EXPECT_EQ(rooms.expire(kStart + seconds(90)).size(), 1U);
+}
+
 TEST(RoomTable, WhatItRemembersIsBounded) {
   RoomTable rooms;
   for (RoomId room = 0; room < RoomTable::kMostRemembered + 10; ++room) {
