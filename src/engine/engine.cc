@@ -382,16 +382,6 @@ bool Engine::cancel(RequestId id) {
   return true;
 }
 
-bool Engine::cancel(const std::string& rid) {
-  {
-    std::lock_guard lock(impl_->mutex);
-    const auto it = impl_->by_rid.find(rid);
-    if (it == impl_->by_rid.end() || !impl_->queue_cancel(it->second)) return false;
-  }
-  impl_->wake.notify_one();
-  return true;
-}
-
 std::int32_t Engine::cancel_all() {
   std::int32_t count = 0;
   {

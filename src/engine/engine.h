@@ -136,7 +136,6 @@ class Engine {
   // Ends a request with kCancelled; unknown or finished ones are ignored. True where one lives, or lived a
   // moment ago, and ends by it.
   bool cancel(RequestId id);
-  bool cancel(const std::string& rid);
   std::int32_t cancel_all();
 
   // Of a leg of a handover (engine/handover_leg.h): the worker that goes on has its pages and has called for

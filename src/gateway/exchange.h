@@ -103,8 +103,9 @@ class Exchange final : public WorkerUser, public std::enable_shared_from_this<Ex
 
   // exchange_route.cc: who is to answer.
   std::optional<Route> choose();
-  std::optional<Route> choose_alone(std::span<const std::uint32_t> candidates);
-  std::optional<Route> choose_pair(const ModelWorkers& serving);
+  // turn: the decision's own number, the same for all that it looks at.
+  std::optional<Route> choose_alone(std::span<const std::uint32_t> candidates, std::uint64_t turn);
+  std::optional<Route> choose_pair(const ModelWorkers& serving, std::uint64_t turn);
   std::vector<std::uint32_t> able_to_go_on(const ModelWorkers& serving) const;
   std::vector<std::uint32_t> to_avoid() const;
   std::string why_nobody() const;

@@ -35,7 +35,7 @@ void Exchange::start_prefill() {
   const WorkerPtr prefill = core_.registry.at(attempt_.route.prefill->worker);
   prefill_name_ = prefill->name;
   attempt_.rooms.resize(static_cast<std::size_t>(facts_.choices));
-  for (std::uint64_t& room : attempt_.rooms) room = core_.random() >> 1;
+  for (std::uint64_t& room : attempt_.rooms) room = core_.draw_room();
   core_.pairs.sent(prefill->id, attempt_.worker->id, now());
   attempt_.leg = std::make_shared<PrefillLeg>(core_, prefill, profile_.uncached_tokens(),
                                               policy::pages_of(profile_.input_tokens));

@@ -11,11 +11,12 @@ namespace shoal::gateway {
 
 std::optional<Exchange::Route> Exchange::choose() {
   const ModelWorkers& serving = core_.registry.serving(model_);
-  if (goes_on()) return choose_alone(able_to_go_on(serving));
-  if (!generates_) return choose_alone(serving.all);
-  const auto alone = choose_alone(serving.whole);
-  if (facts_.alone) return alone || !serving.whole.empty() ? alone : choose_alone(serving.prefill);
-  const auto pair = choose_pair(serving);
+  const std::uint64_t turn = core_.turn++;
+  if (goes_on()) return choose_alone(able_to_go_on(serving), turn);
+  if (!generates_) return choose_alone(serving.all, turn);
+  const auto alone = choose_alone(serving.whole, turn);
+  if (facts_.alone) return alone || !serving.whole.empty() ? alone : choose_alone(serving.prefill, turn);
+  const auto pair = choose_pair(serving, turn);
   if (!alone || !pair) return alone ? alone : pair;
   const bool alone_is_last = alone->reason == policy::RouteReason::kLastResort;
   const bool pair_is_last = pair->reason == policy::RouteReason::kLastResort;
@@ -31,7 +32,8 @@ std::vector<std::uint32_t> Exchange::to_avoid() const {
   return avoid;
 }
 
-std::optional<Exchange::Route> Exchange::choose_alone(std::span<const std::uint32_t> candidates) {
+std::optional<Exchange::Route> Exchange::choose_alone(std::span<const std::uint32_t> candidates,
+                                                      std::uint64_t turn) {
   if (candidates.empty()) return std::nullopt;
   const std::vector<std::uint32_t> avoid = to_avoid();
   const auto choice = policy::choose({.policy = core_.options.policy,
@@ -41,12 +43,12 @@ std::optional<Exchange::Route> Exchange::choose_alone(std::span<const std::uint3
                                       .avoid = avoid,
                                       .now = now(),
                                       .chance = core_.random(),
-                                      .turn = core_.turn++});
+                                      .turn = turn});
   if (!choice) return std::nullopt;
   return Route{*choice, std::nullopt, choice->reason, choice->seconds};
 }
 
-std::optional<Exchange::Route> Exchange::choose_pair(const ModelWorkers& serving) {
+std::optional<Exchange::Route> Exchange::choose_pair(const ModelWorkers& serving, std::uint64_t turn) {
   if (serving.prefill.empty() || serving.decode.empty()) return std::nullopt;
   const std::vector<std::uint32_t> avoid = to_avoid();
   std::vector<std::pair<std::uint32_t, std::uint32_t>> avoid_pairs;
@@ -65,7 +67,7 @@ std::optional<Exchange::Route> Exchange::choose_pair(const ModelWorkers& serving
                                 .links = core_.pairs,
                                 .now = now(),
                                 .chance = core_.random(),
-                                .turn = core_.turn++});
+                                .turn = turn});
   };
   std::optional<policy::PairChoice> choice;
   const WorkerPtr kept = std::exchange(kept_decode_, nullptr);

@@ -43,6 +43,10 @@ struct GatewayCore {
   policy::RetryBudget retries;
   AdmissionQueue queue;
   GatewayMetrics metrics;
+  // 63 bits that nobody can tell from what else this gateway has said: who knows a room can end it.
+  std::uint64_t draw_room() { return ((std::uint64_t{secrets()} << 32) | secrets()) >> 1; }
+
+  std::random_device secrets;
   std::mt19937_64 random{(std::uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
   std::uint64_t turn = 0;
   bool draining = false;

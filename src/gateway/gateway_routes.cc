@@ -162,6 +162,16 @@ void handle_abort(GatewayCore& core, const wire::HttpRequest& request, const wir
   std::string rid;
   if (const Status status = fields->text("rid", rid); !status.ok())
     return response->respond(wire::error_reply(status));
+  if (rid.empty() && !all)
+    return response->respond(
+        wire::error_reply(wire::field_error("rid", "must name a request, or abort_all must be true")));
+  // Of the gateway's own: a client's may name rooms, which are others' as well.
+  std::string body = "{\"abort_all\":true}";
+  if (!all) {
+    body = "{\"rid\":";
+    wire::append_json_string(body, rid);
+    body += '}';
+  }
   // Answers when the last worker has: each call holds it.
   const auto sum = std::make_shared<Sum>(response);
   std::vector<std::shared_ptr<Exchange>> under_way;  // one that ends leaves the list
@@ -176,20 +186,20 @@ void handle_abort(GatewayCore& core, const wire::HttpRequest& request, const wir
     call.url = worker->url;
     call.url.path += "/abort_request";
     call.method = "POST";
-    call.body = request.body;
+    call.body = body;
     call.headers = {{"content-type", "application/json"}};
     if (!core.options.worker_api_key.empty())
       call.headers.emplace_back("authorization", "Bearer " + core.options.worker_api_key);
     call.idle_timeout = call.deadline = std::chrono::seconds(5);
-    const auto body = std::make_shared<std::string>();
+    const auto said = std::make_shared<std::string>();
     core.client->start(std::move(call),
                        {nullptr,
-                        [body](std::string_view bytes) {
-                          *body += bytes;
-                          return body->size() < 4096;
+                        [said](std::string_view bytes) {
+                          *said += bytes;
+                          return said->size() < 4096;
                         },
-                        [body, sum](const Status& status) {
-                          const auto answer = wire::JsonDocument::parse(*body);
+                        [said, sum](const Status& status) {
+                          const auto answer = wire::JsonDocument::parse(*said);
                           std::int64_t cancelled = 0;
                           if (status.ok() && answer.ok() &&
                               answer->root()["cancelled"].get_int64().get(cancelled) == simdjson::SUCCESS)

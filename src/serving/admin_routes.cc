@@ -154,9 +154,8 @@ void handle_abort(Worker& worker, const wire::HttpRequest& request, const wire::
   const std::uint64_t last = worker.text->last_posted();
   if (all) worker.sessions->abort_unread(last);
   // By the client's own name, else by an answer's id.
-  const int cancelled = all ? worker.engine->cancel_all()
-                            : static_cast<int>(!rid.empty() && (worker.sessions->abort(rid, last) ||
-                                                                worker.engine->cancel(rid)));
+  const int cancelled =
+      all ? worker.engine->cancel_all() : static_cast<int>(worker.sessions->abort(rid, last));
   response->respond(200, "application/json", fmt::format(R"({{"cancelled":{}}})", cancelled));
 }
 

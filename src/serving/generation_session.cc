@@ -51,13 +51,13 @@ void GenerationSession::start(engine::Engine& engine, SessionRegistry& registry,
 Status GenerationSession::enter() {
   // Under the mutex: an abort may come as soon as the name is known.
   const std::lock_guard lock(mutex_);
-  const std::string& rid = options_.rid;
-  switch (registry_.admit(rid, options_.number, weak_from_this())) {
+  switch (registry_.admit(options_.names, options_.number, weak_from_this())) {
     case SessionRegistry::Admission::kAdmitted:
-      named_ = !rid.empty();
+      named_ = true;
       return {};
     case SessionRegistry::Admission::kNameTaken:
-      return {ErrorCode::kInvalidArgument, "a request named " + rid + " is running already", "rid"};
+      return {ErrorCode::kInvalidArgument, "a request named " + options_.names.rid + " is running already",
+              "rid"};
     case SessionRegistry::Admission::kAborted:
       break;
   }
@@ -332,7 +332,7 @@ void GenerationSession::cancel_engine_requests() {
 void GenerationSession::release_name() {
   if (!named_) return;
   named_ = false;
-  registry_.remove(options_.rid);
+  registry_.remove(options_.names, weak_from_this());
 }
 
 std::vector<wire::TokenLogprobs> GenerationSession::logprobs_of(

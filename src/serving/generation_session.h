@@ -42,7 +42,7 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
     bool logprobs = false;
     bool echo = false;
     bool skip_special = true;  // special tokens of the output have no text
-    std::string rid;           // the client's name for the request; empty: none
+    SessionRegistry::Names names;
     std::uint64_t number = 0;  // of the request on the text thread
     bool inner = false;        // a gateway asks for notes beside the events (wire/inner_note.h)
     // One for each choice where the answer was begun by another worker; else empty.

@@ -63,8 +63,8 @@ wire::AnswerId answer_id(const Worker& worker, const wire::HttpRequest& http,
   return {std::move(id), created, worker.served_name};
 }
 
-// What the engine calls it. A gateway that tries anew, here of all places, names the same answer again before the
-// engine has heard that the first try is over.
+// What the engine calls it. A gateway that tries anew, here of all places, names the same answer again before
+// the engine has heard that the first try is over.
 std::string engine_name(const Worker& worker, const wire::AnswerId& answer) {
   return fmt::format("{}/{}", answer.id, worker.text->current());
 }
@@ -112,13 +112,14 @@ Status run_chat(Worker& worker, const wire::HttpRequest& http, const wire::Respo
   std::vector<SessionPrompt> prompts;
   prompts.push_back({std::move(request), {}});
   SHOAL_TRY(add_legs(worker, chat.common, prompts));
+  const std::string name = answer.id;
   GenerationSession::start(*worker.engine, *worker.sessions, response,
                            make_chat_format(std::move(answer), chat.common.include_usage), std::move(prompts),
                            {.stream = chat.common.stream,
                             .logprobs = chat.common.sampling.logprobs,
                             .echo = false,
                             .skip_special = chat.common.sampling.skip_special_tokens,
-                            .rid = chat.common.rid,
+                            .names = {chat.common.rid, name},
                             .number = worker.text->current(),
                             .inner = chat.common.stream && comes_from_gateway(http),
                             .resume = std::move(resume)});
@@ -157,6 +158,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
   }
   SHOAL_TRY(add_legs(worker, completion.common, prompts));
   const int choices = static_cast<int>(prompts.size()) * sampling.n;
+  const std::string name = answer.id;
   GenerationSession::start(
       *worker.engine, *worker.sessions, response,
       make_completion_format(std::move(answer), completion.common.include_usage, choices), std::move(prompts),
@@ -164,7 +166,7 @@ Status run_completion(Worker& worker, const wire::HttpRequest& http, const wire:
        .logprobs = sampling.logprobs,
        .echo = completion.echo,
        .skip_special = sampling.skip_special_tokens,
-       .rid = completion.common.rid,
+       .names = {completion.common.rid, name},
        .number = worker.text->current(),
        .inner = completion.common.stream && comes_from_gateway(http),
        .resume = std::move(resume)});

@@ -186,6 +186,22 @@ def test_a_name_stands_for_all_prompts_of_its_request(small):
     assert small.post("/abort_request", {"rid": "both"}) == (200, {"cancelled": 0})
 
 
+def test_an_answers_own_id_ends_it(small):
+    body = json.dumps({"prompt": ["Once", "The"], "max_tokens": 400, "n": 16, "ignore_eos": True, "stream": True}).encode()
+    with small.connect() as connection:
+        connection.sendall(http(body))
+        received = b""
+        while b'"id":"' not in received or received.count(b"\n\n") < 2:
+            received += connection.recv(1000)
+        name = received.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
+        assert small.post("/abort_request", {"rid": name}) == (200, {"cancelled": 1})
+        while b"[DONE]" not in received:
+            part = connection.recv(65536)
+            assert part, received[-200:]
+            received += part
+    assert small.post("/abort_request", {"rid": name}) == (200, {"cancelled": 0})
+
+
 def test_a_tracing_id_may_be_shared(small):
     body = json.dumps({"prompt": "Once", "max_tokens": 50, "ignore_eos": True}).encode()
     with small.connect() as first, small.connect() as second:
