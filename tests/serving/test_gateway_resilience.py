@@ -26,6 +26,7 @@ class Fakes:
         self.urls = []
         for line in lines:
             if line.startswith("listening"):
+                self.urls = self.urls or [line.split()[-1]]  # ports that it was told are not listed
                 break
             self.urls.append(f"http://127.0.0.1:{line.strip()}")
         assert self.urls, "the fake worker did not start"
