@@ -6,7 +6,8 @@
 shoal --tp 2 against llama.cpp's RPC in its two faster set-ups (half of the layers on a server, and both halves of every tensor on
 two servers), and distributed-llama with a root and one worker. That one is built from DIR, a checkout of its sources, in a cache
 folder outside this repository; without --peer-source it is skipped. It reads its own format and 4-bit weights only, so it is given
-random ones of the model's shape. The prompt counts for all of them alike, and the better peer of each figure is the one that counts.
+random ones of the model's shape: beside 8-bit weights it reads half as many bytes a token; give a Q4_0 file to compare like with like.
+The better peer of each figure is the one that counts.
 """
 import argparse
 import array
@@ -28,17 +29,24 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "shoal/distributed-llama"
 
 
+def listens(port):
+    """Asked of the kernel: a connection would take the place of the server's one client. 0A is the state of a listener."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
 @contextmanager
 def server(command, port):
     """A peer's server that listens on this port while the block runs."""
     with open(CACHE.parent / "peer.log", "a") as log:
         process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
     try:
-        for _ in range(200):
-            if f":{port:04X} " in Path("/proc/net/tcp").read_text():  # connecting to ask would take its one client's place
-                break
+        deadline = time.monotonic() + 10
+        while not listens(port):
             if process.poll() is not None:
                 sys.exit(f"{Path(command[0]).name} ended at once with exit code {process.returncode}")
+            if time.monotonic() > deadline:
+                sys.exit(f"{Path(command[0]).name} does not listen on port {port}")
             time.sleep(0.05)
         yield f"127.0.0.1:{port}"
     finally:
