@@ -24,18 +24,6 @@ constexpr std::chrono::seconds kExpectTime{5};
 // 16 bytes a page: half a million pages.
 constexpr std::size_t kMostFetchBytes = std::size_t{8} << 20;
 
-// What the other side says while bytes move: nothing (woken), or that everything is there.
-Expected<bool> hear_landed(RoomLink& link) {
-  SHOAL_ASSIGN(frame, link.await_frame());
-  if (!frame) return false;
-  if (frame->type == MessageType::kLanded && frame->length == 0) return true;
-  if (frame->type != MessageType::kAbort)
-    return Status(ErrorCode::kCorrupt, "the decode worker says what is not due");
-  SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
-  SHOAL_ASSIGN(why, wire::decode_sentence(body));
-  return Status(ErrorCode::kUnavailable, "the decode worker ended the handover: " + why);
-}
-
 }  // namespace
 
 RankPort::~RankPort() {
@@ -265,7 +253,7 @@ Status RankPort::push_all(RoomLink& link, DepartingPages& room, PagePush& pages)
       const std::uint64_t writes = pages.writes();
       SHOAL_TRY(link.send(MessageType::kEnd, std::as_bytes(std::span(&writes, 1))));
     }
-    SHOAL_ASSIGN(landed, hear_landed(link));
+    SHOAL_ASSIGN(landed, link.hear_landed());
     if (room.closed()) return {};
     if (!landed) continue;
     // What it has read is what was here: the pages are held still.

@@ -181,6 +181,17 @@ Status RoomLink::put(std::span<const std::byte> bytes) {
   return {};
 }
 
+Expected<bool> RoomLink::hear_landed() {
+  SHOAL_ASSIGN(frame, await_frame());
+  if (!frame) return false;
+  if (frame->type == wire::MessageType::kLanded && frame->length == 0) return true;
+  if (frame->type != wire::MessageType::kAbort)
+    return Status(ErrorCode::kCorrupt, "the decode worker says what is not due");
+  SHOAL_ASSIGN(body, receive_body(*frame, kMostSentence));
+  SHOAL_ASSIGN(why, wire::decode_sentence(body));
+  return Status(ErrorCode::kUnavailable, "the decode worker ended the handover: " + why);
+}
+
 Status RoomLink::last_word(Status otherwise, std::chrono::milliseconds longest) {
   const TimePoint end = now() + longest;
   do {

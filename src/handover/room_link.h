@@ -57,6 +57,9 @@ class RoomLink {
   };
   // The next frame that is no beat; nothing where wake() was called.
   Expected<std::optional<Frame>> await_frame();
+  // True where the next frame says that everything has landed, false where wake() was called; kUnavailable
+  // with the peer's reason where it has ended the handover, kCorrupt where it says anything else.
+  Expected<bool> hear_landed();
   // Until something is there to be read, wake() is called, or this long; fails where the connection ended.
   Status await_word(std::chrono::milliseconds longest);
   // What the peer has said of its end, where it has come or comes within this time; else `otherwise`.

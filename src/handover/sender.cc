@@ -37,19 +37,6 @@ wire::Commit commit_of(std::uint64_t table, const engine::FirstToken& first) {
   return commit;
 }
 
-// What a decode worker says while it is served.
-enum class Said { kNothing, kLanded };
-Expected<Said> hear(RoomLink& link) {
-  SHOAL_ASSIGN(frame, link.await_frame());
-  if (!frame) return Said::kNothing;
-  if (frame->type == MessageType::kLanded && frame->length == 0) return Said::kLanded;
-  if (frame->type != MessageType::kAbort)
-    return Status(ErrorCode::kCorrupt, "the decode worker says what is not due");
-  SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
-  SHOAL_ASSIGN(why, wire::decode_sentence(body));
-  return Status(ErrorCode::kUnavailable, "the decode worker ended the handover: " + why);
-}
-
 }  // namespace
 
 Expected<std::unique_ptr<Sender>> Sender::start(engine::Engine& engine, std::shared_ptr<RankPorts> ports,
@@ -206,8 +193,8 @@ Status Sender::push(RoomLink& link, DepartingRoom& room, const wire::Room& asked
     }
     if (const auto broken = room.broken_rank(); broken && !finished)
       return link.last_word({ErrorCode::kUnavailable, *broken}, kReasonTime);
-    SHOAL_ASSIGN(said, hear(link));
-    if (said != Said::kLanded) continue;
+    SHOAL_ASSIGN(landed, link.hear_landed());
+    if (!landed) continue;
     if (!committed) return {ErrorCode::kCorrupt, "the decode worker says that it has what was not sent"};
     log(LogLevel::kInfo, "room.landed", "room={} after_commit_ms={:.2f}", room.id(),
         1e3 * seconds_between(*committed, now()));

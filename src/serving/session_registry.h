@@ -34,12 +34,11 @@ class SessionRegistry {
   };
   // Before a session runs. number: of the request on the text thread.
   Admission admit(const Names& names, std::uint64_t number, const std::weak_ptr<GenerationSession>& session);
-  // Those of the names that stand for this session.
+  // Frees whichever of the names stand for `session`.
   void remove(const Names& names, const std::weak_ptr<GenerationSession>& session);
   // Ends all prompts of the session of that name, a client's before an answer's, with finish reason `abort`;
-  // false where none runs. Other
-  // requests of the name, among those accepted so far, up to last_number, are refused when they have been
-  // read.
+  // false where none runs. Other requests of the name, among those accepted so far, up to last_number, are
+  // refused when they have been read.
   bool abort(const std::string& rid, std::uint64_t last_number);
   // Refuses every request up to last_number that has not been read yet. One that has been admitted but not
   // submitted to the engine in full asks aborts_all() when it has.

@@ -63,3 +63,10 @@ def certificates(tmp_path_factory):
                     "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
                     "-keyout", folder / "server.key", "-out", folder / "server.pem"], check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def alone(small_model):
+    """What answers of several workers are compared with: one server, strict."""
+    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
+        yield server

@@ -64,12 +64,6 @@ def workers(small_model, token):
         yield workers
 
 
-@pytest.fixture(scope="module")
-def alone(small_model):
-    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
-        yield server
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_answers_and_streams_are_one_servers(workers, alone, case):
     body = {**LONG, "max_tokens": 110, **CASES[case]}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pair import Pair, answers, body_of
-from server import BINARY, Server
+from server import BINARY
 
 PROMPTS = [("Once", 24), ("Once upon a time there was a little girl who " * 3, 20), ("The dog and the cat " * 22, 30)]
 
@@ -21,12 +21,6 @@ PROMPTS = [("Once", 24), ("Once upon a time there was a little girl who " * 3, 2
 def pair(small_model, token):
     with Pair(small_model, token) as pair:
         yield pair
-
-
-@pytest.fixture(scope="module")
-def alone(small_model):
-    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
-        yield server
 
 
 def streamed(server, body):
