@@ -56,6 +56,7 @@ Status RankParts::make_pools(KvDType dtype, std::int64_t pages, std::int32_t coo
   }
   SHOAL_ASSIGN(made, kv::KvStore::make(layouts, coordinates - 1));
   store.emplace(std::move(made));
+  store->touch_first(*pool);
   return {};
 }
 

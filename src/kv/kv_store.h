@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/expected.h"
+#include "core/thread_pool.h"
 #include "tensor/buffer.h"
 #include "tensor/kv_layout.h"
 
@@ -21,6 +22,12 @@ class KvStore {
   // in which pages of other coordinates land while a layer attends to them: address space, of which only what
   // lands takes memory. Fails with kExhausted where the system gives no memory.
   static Expected<KvStore> make(std::span<const KvLayout> layouts, std::int32_t banks = 0);
+
+  // Has the system give memory for the first slots of every layer and head, which are given out first: 2,048
+  // tokens. In huge pages a model of 16 layers and 8 heads takes 512 MB for its first token, which would else
+  // wait for them to be zeroed. Once, before anything lies there.
+  static constexpr std::int32_t kTouchedSlots = 64;
+  void touch_first(ThreadPool& pool);
 
   std::span<const KvView> views() const { return views_; }
   std::size_t bytes() const { return bytes_; }
