@@ -198,6 +198,7 @@ Expected<RequestTimes> HandoverRuns::together(Warm warm) {
   departing.departures.push_back(std::move(departure));
   arriving.arrivals.push_back(std::move(arrival));
   const comm::Charge before = kv_charges(*prefill_);
+  const double read_before = kv_charges(*decode_).hidden;
   const auto first = std::make_shared<TokenTimes>();
   const auto answer = std::make_shared<TokenTimes>();
   const double cpu = cpu_seconds();
@@ -215,7 +216,9 @@ Expected<RequestTimes> HandoverRuns::together(Warm warm) {
   const comm::Charge after = settled_charges(before.payload, !warm.decode);
   times.bytes = after.payload - before.payload;
   times.exposed = after.exposed - before.exposed;
-  times.moving = times.exposed + after.hidden - before.hidden;
+  // Where decode reads the pages itself, it spends the time of moving them.
+  const double read = kv_charges(*decode_).hidden - read_before;
+  times.moving = read > 0 ? read : times.exposed + after.hidden - before.hidden;
   return times;
 }
 
@@ -228,7 +231,8 @@ comm::Charge HandoverRuns::settled_charges(std::uint64_t before, bool moves) con
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     charge = kv_charges(*prefill_);
   }
-  if (prefill_->worker().ranks.size() > 1) std::this_thread::sleep_for(2 * comm::kBeat);
+  if (prefill_->worker().ranks.size() > 1 || decode_->worker().ranks.size() > 1)
+    std::this_thread::sleep_for(2 * comm::kBeat);
   return kv_charges(*prefill_);
 }
 

@@ -30,7 +30,7 @@ struct RequestTimes {
   std::vector<double> gaps;  // from token to token, those behind the second
   // Of what was handed over; zeros where nothing was.
   std::uint64_t bytes = 0;
-  double moving = 0;   // time spent writing KV
+  double moving = 0;   // time spent writing KV, or reading it
   double exposed = 0;  // from the end of the computation until decode had everything
   double cpu = 0;      // of all threads, while it ran
 };

@@ -114,16 +114,23 @@ Status PagePush::write_run(const engine::ComputedPages& pages, const KvPart& par
   header.first_page = first;
   header.pages = static_cast<std::int32_t>(slots.size());
   header.checked = is_checked(checksums_, writes_);
-  const std::size_t sent = direct_ ? slots.size_bytes() : data;
   RunningSum sum;
-  SHOAL_TRY(link_->begin_frame(wire::MessageType::kWrite,
-                               static_cast<std::uint32_t>(wire::WriteHeader::kBytes + sent + 8)));
-  SHOAL_TRY(link_->put(wire::encode(header)));
-  if (direct_) SHOAL_TRY(link_->put(std::as_bytes(slots)));
-  if (!direct_ || header.checked) SHOAL_TRY(send_blocks(pages, part, slots, header.checked ? &sum : nullptr));
-  const std::uint64_t trailer = header.checked ? sum.value() : 0;
-  SHOAL_TRY(link_->put(std::as_bytes(std::span(&trailer, 1))));
-  link_->end_frame();
+  if (direct_) {
+    if (header.checked) SHOAL_TRY(send_blocks(pages, part, slots, &sum));
+    std::vector<std::byte> body = wire::encode(header);
+    const std::uint64_t trailer = header.checked ? sum.value() : 0;
+    for (const auto bytes : {std::as_bytes(slots), std::as_bytes(std::span(&trailer, 1))})
+      body.insert(body.end(), bytes.begin(), bytes.end());
+    SHOAL_TRY(link_->send(wire::MessageType::kWrite, body));
+  } else {
+    SHOAL_TRY(link_->begin_frame(wire::MessageType::kWrite,
+                                 static_cast<std::uint32_t>(wire::WriteHeader::kBytes + data + 8),
+                                 wire::encode(header)));
+    SHOAL_TRY(send_blocks(pages, part, slots, header.checked ? &sum : nullptr));
+    const std::uint64_t trailer = header.checked ? sum.value() : 0;
+    SHOAL_TRY(link_->put(std::as_bytes(std::span(&trailer, 1))));
+    link_->end_frame();
+  }
   ++writes_;
   bytes_ += data;
   seconds_ += seconds_between(began, now());

@@ -332,10 +332,12 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
     fetch.parts = source.parts;
     fetch.pages = room.asked().pages;
     SHOAL_TRY(link->send(MessageType::kFetch, wire::encode(fetch)));
-    std::optional<PageLanding::Direct> direct;
-    SHOAL_TRY(read(*link, room, direct));
+    Reading reading;
+    const Status came = read(*link, room, reading);
+    charge(reading);
+    SHOAL_TRY(came);
     SHOAL_TRY(link->send(MessageType::kLanded));
-    if (direct) SHOAL_TRY(await_confirmation(*link, room));
+    if (reading.from) SHOAL_TRY(await_confirmation(*link, room));
     done = true;
     if (room.confirm()) say(RankWord::Kind::kLanded, room.id());
     return {};
@@ -349,6 +351,19 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
   if (done) return link->await_end(kGoodbyeTime);
   broken(status);
   if (link != nullptr) link->abort(status.message());
+}
+
+// Who reads pages itself spends the time; the bytes are charged where they come from, as ever.
+void RankPort::charge(const Reading& reading) {
+  if (!reading.from) return;
+  comm::Charge charge;
+  charge.hidden = reading.seconds;
+  std::shared_ptr<const Begin> begun;
+  {
+    const std::lock_guard lock(mutex_);
+    begun = begun_;
+  }
+  begun->ledger->charge(comm::Purpose::kKv, charge);
 }
 
 // The prefill worker's rank held the pages until they had been read.
@@ -367,7 +382,7 @@ Status RankPort::await_confirmation(RoomLink& link, LandingPages& room) {
 }
 
 // Until everything is there, from here or elsewhere.
-Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLanding::Direct>& direct) {
+Status RankPort::read(RoomLink& link, LandingPages& room, Reading& reading) {
   std::uint64_t writes = 0;
   while (!room.landing().complete()) {
     SHOAL_ASSIGN(frame, link.await_frame());
@@ -380,13 +395,13 @@ Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLand
       SHOAL_ASSIGN(why, wire::decode_sentence(body));
       return {ErrorCode::kUnavailable, why};
     }
-    if (frame->type == MessageType::kOffer && room.asked().direct && !direct && writes == 0) {
+    if (frame->type == MessageType::kOffer && room.asked().direct && !reading.from && writes == 0) {
       SHOAL_ASSIGN(body, link.receive_body(*frame, RoomLink::kMostSentence));
       SHOAL_ASSIGN(offer, wire::decode_offer(body));
       const PeerMemory memory(offer.process);
       if (offer.pools.size() == room.asked_groups() && finds(memory, {offer.mark_address, offer.mark_value}))
-        direct = PageLanding::Direct{memory, std::move(offer.pools)};
-      const std::byte taken{static_cast<unsigned char>(direct ? 1 : 0)};
+        reading.from = PageLanding::Direct{memory, std::move(offer.pools)};
+      const std::byte taken{static_cast<unsigned char>(reading.from ? 1 : 0)};
       SHOAL_TRY(link.send(MessageType::kTake, std::span(&taken, 1)));
       continue;
     }
@@ -400,7 +415,10 @@ Status RankPort::read(RoomLink& link, LandingPages& room, std::optional<PageLand
     if (frame->type != MessageType::kWrite)
       return {ErrorCode::kCorrupt, "the prefill worker says what is not due"};
     ++writes;
-    SHOAL_ASSIGN(last, room.landing().take(link, *frame, room.guard(), direct ? &*direct : nullptr));
+    const TimePoint began = now();
+    SHOAL_ASSIGN(last,
+                 room.landing().take(link, *frame, room.guard(), reading.from ? &*reading.from : nullptr));
+    if (reading.from) reading.seconds += seconds_between(began, now());
     if (last) {
       room.wake_links();
     } else if (room.moves()) {

@@ -49,7 +49,13 @@ class RankPort final : public engine::RankService {
   Status push_all(RoomLink& link, DepartingPages& room, PagePush& pages);
   void charge(const RoomLink& link, RoomId room, const PagePush& pages, double exposed);
   void fetch(LandingPages& room, const wire::RankWord::Source& source);
-  Status read(RoomLink& link, LandingPages& room, std::optional<PageLanding::Direct>& direct);
+  // Where pages are read from, and how long that took; nothing where their bytes are sent.
+  struct Reading {
+    std::optional<PageLanding::Direct> from;
+    double seconds = 0;
+  };
+  Status read(RoomLink& link, LandingPages& room, Reading& reading);
+  void charge(const Reading& reading);
   Status await_confirmation(RoomLink& link, LandingPages& room);
   void say(wire::RankWord::Kind kind, RoomId room, std::string text = {});
 

@@ -159,15 +159,17 @@ Status RoomLink::receive(std::span<std::byte> to) {
 }
 
 Status RoomLink::send(wire::MessageType type, std::span<const std::byte> body) {
-  SHOAL_TRY(begin_frame(type, static_cast<std::uint32_t>(body.size())));
-  SHOAL_TRY(put(body));
+  SHOAL_TRY(begin_frame(type, static_cast<std::uint32_t>(body.size()), body));
   end_frame();
   return {};
 }
 
-Status RoomLink::begin_frame(wire::MessageType type, std::uint32_t length) {
+Status RoomLink::begin_frame(wire::MessageType type, std::uint32_t length,
+                             std::span<const std::byte> first) {
   in_frame_.store(true);
-  return put(header_of(type, length));
+  std::vector<std::byte> bytes = header_of(type, length);
+  bytes.insert(bytes.end(), first.begin(), first.end());
+  return put(bytes);
 }
 
 Status RoomLink::put(std::span<const std::byte> bytes) {

@@ -87,8 +87,9 @@ class RoomLink {
   Status send(wire::MessageType type, std::span<const std::byte> body = {});
   // An abort that tells the peer why, where it still listens.
   void say_why(std::string_view why);
-  // A frame whose body comes in parts: these functions, and put() and put_pages() for exactly `length` bytes.
-  Status begin_frame(wire::MessageType type, std::uint32_t length);
+  // A frame whose body of exactly `length` bytes comes in parts: the first with the frame's header, for what
+  // is sent alone travels alone; the rest by put() and put_pages().
+  Status begin_frame(wire::MessageType type, std::uint32_t length, std::span<const std::byte> first = {});
   Status put(std::span<const std::byte> bytes);
   // seen(piece) for each piece before it goes.
   template <typename F>
