@@ -19,7 +19,6 @@
 #include "kernels/isa.h"
 #include "kv/page_table.h"
 #include "layout/layout_speed.h"
-#include "parallel/peers.h"
 
 namespace shoal::engine {
 namespace {
@@ -277,7 +276,8 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
 }
 
 Status Executor::Impl::start_ranks(const EngineOptions& options, std::int32_t max_slots) {
-  SHOAL_TRY(parallel::check_degrees(settings.layout.degrees()));
+  // Before there are others: they would have to be ended again.
+  SHOAL_TRY(check_layout(settings));
   if (options.launcher == nullptr)
     return {ErrorCode::kInternal, "a layout of several ranks needs somebody who starts them"};
   WorkerRanks::Options ranks_options;

@@ -8,6 +8,25 @@
 #include "kernels/isa.h"
 
 namespace shoal::engine {
+namespace {
+
+model::LoadOptions load_options(const RankSettings& settings) {
+  model::LoadOptions load;
+  load.layout = settings.layout;
+  load.rank = settings.rank;
+  load.stage_layers = settings.stage_layers;
+  load.balance = settings.balance;
+  load.tp_split = settings.tp_split;
+  load.weights = settings.weights;
+  load.packed_cache = settings.packed_cache;
+  return load;
+}
+
+}  // namespace
+
+Status check_layout(const RankSettings& settings) {
+  return model::Model::check(settings.model, load_options(settings));
+}
 
 Status RankParts::load_weights(const RankSettings& settings) {
   ThreadPool::Options pool_options;
@@ -19,15 +38,8 @@ Status RankParts::load_weights(const RankSettings& settings) {
   SHOAL_ASSIGN(isa, kernels::chosen_isa());
   context = {pool.get(), isa, settings.activations, settings.strict};
   sums = settings.sums;
-  model::LoadOptions load;
-  load.layout = settings.layout;
-  load.rank = settings.rank;
-  load.stage_layers = settings.stage_layers;
-  load.balance = settings.balance;
-  load.tp_split = settings.tp_split;
+  model::LoadOptions load = load_options(settings);
   load.context = context;
-  load.weights = settings.weights;
-  load.packed_cache = settings.packed_cache;
   if (settings.progress) {
     load.progress = [&](std::uint64_t done, std::uint64_t total) {
       settings.progress(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1);

@@ -50,6 +50,10 @@ struct RankSettings {
   std::function<void(double fraction)> progress;  // of loading
 };
 
+// Whether the model can be cut as the settings say, without reading weights. Fails with the sentence that
+// loading would.
+Status check_layout(const RankSettings& settings);
+
 struct RankParts {
   std::unique_ptr<ThreadPool> pool;
   kernels::Context context;

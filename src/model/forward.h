@@ -97,6 +97,9 @@ class Model {
   // file, tensor and reason.
   static Expected<std::unique_ptr<Model>> load(const std::filesystem::path& model,
                                                const LoadOptions& options);
+  // Whether the model can be cut as asked, read from its metadata and tensor table alone: what a head asks
+  // before it starts other ranks. Fails with load()'s sentence.
+  static Status check(const std::filesystem::path& model, const LoadOptions& options);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;

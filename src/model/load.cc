@@ -155,24 +155,49 @@ std::uint64_t count_parameters(const formats::Checkpoint& checkpoint) {
   return total;
 }
 
+// A rank's part, before anything of it is read.
+struct Cut {
+  ModelDescription description;
+  parallel::Place place;
+  Shards shards;
+  std::vector<std::int32_t> stage_layers;
+};
+
+Expected<Cut> cut_for(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
+  SHOAL_TRY(check_weights(checkpoint, options.weights));
+  Cut cut;
+  cut.description = describe(checkpoint.metadata());
+  const Group tensor = options.layout.group(GroupKind::kAttentionTensor, options.rank);
+  cut.place = {tensor.size(), tensor.index, options.tp_split};
+  SHOAL_TRY(parallel::check_split(options.tp_split, cut.place.ranks));
+  SHOAL_ASSIGN(shards,
+               shards_of(cut.description, any_output_quantised(checkpoint, options.weights), cut.place));
+  cut.shards = std::move(shards);
+  SHOAL_ASSIGN(stage_layers, stages_of(checkpoint, options));
+  cut.stage_layers = std::move(stage_layers);
+  return cut;
+}
+
 }  // namespace
+
+Status Model::check(const std::filesystem::path& model, const LoadOptions& options) {
+  SHOAL_TRY(parallel::check_degrees(options.layout.degrees()));
+  SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(model));
+  return cut_for(checkpoint, options).status();
+}
 
 Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model, const LoadOptions& options) {
   SHOAL_TRY(parallel::check_degrees(options.layout.degrees()));
   SHOAL_ASSIGN(checkpoint, formats::Checkpoint::open(model));
-  const formats::ModelMetadata& metadata = checkpoint.metadata();
+  SHOAL_ASSIGN(cut, cut_for(checkpoint, options));
+  ModelDescription& description = cut.description;
+  const parallel::Place& place = cut.place;
+  const Shards& shards = cut.shards;
 
-  SHOAL_TRY(check_weights(checkpoint, options.weights));
   const std::string_view packed = options.weights ? dtype_name(*options.weights) : "file";
-  ModelDescription description = describe(metadata);
   description.parameters = count_parameters(checkpoint);
   description.fingerprint = formats::model_fingerprint(checkpoint, packed, "v1").hex();
-  const Group tensor = options.layout.group(GroupKind::kAttentionTensor, options.rank);
-  const parallel::Place place{tensor.size(), tensor.index, options.tp_split};
-  SHOAL_TRY(parallel::check_split(options.tp_split, place.ranks));
-  SHOAL_ASSIGN(shards, shards_of(description, any_output_quantised(checkpoint, options.weights), place));
-  SHOAL_ASSIGN(stage_layers, stages_of(checkpoint, options));
-  const LayerRange stage = layers_of_stage(stage_layers, options.layout.coordinate(options.rank).pp);
+  const LayerRange stage = layers_of_stage(cut.stage_layers, options.layout.coordinate(options.rank).pp);
   const bool last_stage = stage.end == static_cast<std::int32_t>(description.layers.size());
   const parallel::IndexRange vocabulary =
       last_stage ? parallel::vocabulary_shard(description.vocabulary, place) : parallel::IndexRange{};
@@ -220,7 +245,7 @@ Expected<std::unique_ptr<Model>> Model::load(const std::filesystem::path& model,
                                              {},
                                              {},
                                              std::move(vocabulary_ends),
-                                             std::move(stage_layers),
+                                             std::move(cut.stage_layers),
                                              std::move(costs),
                                              loader.mapped()});
   impl->embedding = impl->checkpoint.tensor("token_embd.weight");

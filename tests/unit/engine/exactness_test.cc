@@ -3,7 +3,8 @@
 // warm; in the default mode within a tolerance, along the same tokens.
 //
 // Ranks are threads of this process. What `ctest` runs is a sample: a few layouts of each model, prompts of
-// at most 150 tokens, without the two models of 8,192 tokens. With SHOAL_EXACTNESS=all it is everything.
+// at most 150 tokens, without the two models of 8,192 tokens. With SHOAL_EXACTNESS=all
+// (exactness_matrix.h) it is everything.
 
 #include <gtest/gtest.h>
 
@@ -13,11 +14,14 @@
 #include <cstring>
 
 #include "engine_rig.h"
+#include "exactness_matrix.h"
 #include "exactness_models.h"
 #include "thread_launcher.h"
 
 namespace shoal::engine {
 namespace {
+
+using testing_matrix::everything;
 
 // How far a layout may move logits in the default mode, of the largest of a row. Sums in another order differ
 // by 1e-7 or so, and flip the rounding of values to 8 or 16 bits: so by this much, or as much as the rounding
@@ -32,11 +36,6 @@ constexpr std::int32_t kOutputs = 3;
 constexpr std::chrono::minutes kPatience{30};
 // No multiple of a page or a kernel's tile.
 constexpr std::int32_t kChunk = 217;
-
-bool everything() {
-  const char* asked = std::getenv("SHOAL_EXACTNESS");
-  return asked != nullptr && std::string(asked) == "all";
-}
 
 struct Question {
   std::vector<TokenId> prompt;
@@ -204,8 +203,12 @@ class Exactness : public testing::TestWithParam<ExactModel> {
 
   // All, or those whose turn it is with this model: over all models each comes up.
   static std::vector<ExactLayout> layouts(std::size_t most) {
-    const auto all = exact_layouts();
-    if (everything()) return all;
+    auto all = exact_layouts();
+    if (everything()) {
+      std::size_t at = 0;
+      std::erase_if(all, [&](const ExactLayout&) { return !testing_matrix::in_part(at++); });
+      return all;
+    }
     std::size_t index = 0;
     for (const ExactModel& model : exact_models()) {
       if (std::strcmp(model.name, GetParam().name) == 0) break;
@@ -251,6 +254,7 @@ TEST_P(Exactness, StrictLogitsAreOneRanksBitByBit) {
     expect_same_bits(worker->ask(requests_for(questions_), false), expected, "alone, cold");
     expect_pages_back(*worker->engine());
     if (HasFailure()) return;
+    testing_matrix::tell_compared(std::string(GetParam().name) + " " + layout.name());
   }
 }
 

@@ -3,13 +3,12 @@
 // process.
 //
 // What `ctest` runs is a sample: every layout on either side at least once, prompts of up to 480 tokens. With
-// SHOAL_EXACTNESS=all it is every pair, with prompts of up to 6,000.
+// SHOAL_EXACTNESS=all (exactness_matrix.h) it is every pair, with prompts of up to 6,000.
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "../engine/exactness_models.h"
+#include "exactness_matrix.h"
 #include "handover_rig.h"
 
 namespace shoal::handover {
@@ -35,11 +34,6 @@ const std::vector<Shape>& shapes() {
       {"tp2cp2", {.tp = 2, .cp = 2}},
   };
   return all;
-}
-
-bool everything() {
-  const char* asked = std::getenv("SHOAL_EXACTNESS");
-  return asked != nullptr && std::string(asked) == "all";
 }
 
 EngineOptions options_of(const std::filesystem::path& model, const Shape& shape, std::int64_t pages,
@@ -128,8 +122,8 @@ void expect_answers(Pair& pair, const std::vector<Case>& cases, std::chrono::sec
   pair.expect_nothing_held();
 }
 
-// Ranks are threads here that give each other pages by messages through sockets: an order that ThreadSanitizer
-// does not see.
+// Ranks are threads here that give each other pages by messages through sockets: an order that
+// ThreadSanitizer does not see.
 #if defined(__SANITIZE_THREAD__)
 #define SHOAL_NEEDS_SEEN_ORDER() GTEST_SKIP() << "pages change hands through sockets"
 #else
@@ -174,7 +168,7 @@ TEST(HandoverLayouts, UnevenOnesToo) {
 
 // Grouped heads that no degree divides evenly, windows, and prompts of 6,000 tokens.
 TEST(HandoverExactness, EveryPairOfLayouts) {
-  if (!everything()) GTEST_SKIP() << "runs with SHOAL_EXACTNESS=all";
+  if (!testing_matrix::everything()) GTEST_SKIP() << "runs with SHOAL_EXACTNESS=all";
   engine::ScratchFolder scratch;
   struct Model {
     std::filesystem::path file;
@@ -189,16 +183,19 @@ TEST(HandoverExactness, EveryPairOfLayouts) {
                           {engine::small_gemma3(100)(scratch.path()), {1, 31, 32, 33, 1000}, 3000, 128}};
   // Pages are sent and read in turn.
   bool direct = false;
+  std::size_t index = 0;
   for (const Model& model : models) {
     const auto cases = cases_for(model.file, model.lengths, model.vocabulary, model.pages, 4);
     for (const Shape& from : shapes()) {
       for (const Shape& to : shapes()) {
         SCOPED_TRACE(model.file.string() + " " + from.name + " to " + to.name);
         direct = !direct;
+        if (!testing_matrix::in_part(index++)) continue;
         Pair pair(options_of(model.file, from, model.pages, 217), options_of(model.file, to, model.pages, 0),
                   kToken, "1", direct);
         expect_answers(pair, cases, std::chrono::minutes(10));
         if (HasFailure()) return;
+        testing_matrix::tell_compared(model.file.filename().string() + " " + from.name + " to " + to.name);
       }
     }
   }
