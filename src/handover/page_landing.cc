@@ -134,7 +134,7 @@ Status PageLanding::fetch(RoomLink& link, const RoomLink::Frame& frame, const wi
   SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(from))));
   SHOAL_TRY(link.receive(std::as_writable_bytes(std::span(&trailer, 1))));
   const bool inside =
-      write.layer >= offered.part.first_layer && write.first_head >= offered.part.first_head &&
+      holds(offered.part, {write.layer, 1, write.first_head, write.heads}) &&
       std::ranges::all_of(from, [&](std::int32_t slot) { return slot >= 0 && slot < offered.slots; });
   if (!inside) return {ErrorCode::kCorrupt, "the prefill worker names pages that it has not offered"};
 

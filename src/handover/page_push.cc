@@ -8,16 +8,15 @@
 #include "kv/page_table.h"
 
 namespace shoal::handover {
-namespace {
 
-bool inside(const KvPart& part, const KvPart& whole) {
-  return part.first_layer >= whole.first_layer && part.layers > 0 && part.heads > 0 &&
-         part.first_head >= whole.first_head &&
-         part.layers <= whole.layers - (part.first_layer - whole.first_layer) &&
-         part.heads <= whole.heads - (part.first_head - whole.first_head);
+bool holds(const KvPart& whole, const KvPart& part) {
+  // Wide: either side's numbers may be a peer's.
+  const auto covers = [](std::int64_t first, std::int64_t n, std::int64_t part_first, std::int64_t part_n) {
+    return part_n > 0 && part_first >= first && part_first + part_n <= first + n;
+  };
+  return covers(whole.first_layer, whole.layers, part.first_layer, part.layers) &&
+         covers(whole.first_head, whole.heads, part.first_head, part.heads);
 }
-
-}  // namespace
 
 Expected<PagePush> PagePush::make(RoomLink& link, RankRoom& room, const RankPools& pools, wire::Fetch asked,
                                   std::int32_t prompt_tokens, Checksums checksums) {
@@ -25,12 +24,12 @@ Expected<PagePush> PagePush::make(RoomLink& link, RankRoom& room, const RankPool
   const auto groups = std::ssize(pools.views);
   for (const wire::GroupPart& each : push.asked_.parts) {
     if (each.group < 0 || each.group >= groups ||
-        !inside(each.part, pools.parts[static_cast<std::size_t>(each.group)]))
+        !holds(pools.parts[static_cast<std::size_t>(each.group)], each.part))
       return Status(
           ErrorCode::kCorrupt,
-          fmt::format("heads {} to {} of layers {} to {} of KV group {} are not on this rank",
-                      each.part.first_head, each.part.first_head + each.part.heads - 1, each.part.first_layer,
-                      each.part.first_layer + each.part.layers - 1, each.group));
+          fmt::format("{} heads from {} on of {} layers from {} on of KV group {} are not on this rank",
+                      each.part.heads, each.part.first_head, each.part.layers, each.part.first_layer,
+                      each.group));
   }
   push.pages_.resize(pools.views.size());
   std::pair<std::int32_t, std::int32_t> last{-1, -1};

@@ -26,6 +26,9 @@ struct RankPools {
   std::vector<std::int32_t> windows;  // by group; 0: all positions are seen
 };
 
+// Whether the part is one, of at least a layer and a head, and inside the whole.
+bool holds(const KvPart& whole, const KvPart& part);
+
 class PagePush {
  public:
   // Data of one write: long enough to fill a link, short enough that checks and aborts come in between.

@@ -260,7 +260,8 @@ Receiver::Receiver(engine::Engine& engine, std::shared_ptr<RankPorts> ports, Opt
     : ground_(std::make_shared<Ground>(std::move(options))),
       ports_(std::move(ports)),
       rooms_(std::make_shared<Rooms>(engine, ports_)) {
-  ground_->terms = terms_of(engine, ground_->options.build, ground_->options.checksums);
+  ground_->terms = terms_of(engine.kv_pools(), engine.description().fingerprint, ground_->options.build,
+                            ground_->options.checksums);
   ports_->serve(engine, rooms_);
   rooms_->start();
 }

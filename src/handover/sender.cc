@@ -60,7 +60,8 @@ Sender::Sender(engine::Engine& engine, std::shared_ptr<RankPorts> ports, Options
     : engine_(engine),
       ports_(std::move(ports)),
       options_(std::move(options)),
-      terms_(terms_of(engine, options_.build, options_.checksums)),
+      terms_(
+          terms_of(engine.kv_pools(), engine.description().fingerprint, options_.build, options_.checksums)),
       rooms_(std::make_shared<Rooms>(engine, ports_)) {}
 
 Sender::~Sender() {

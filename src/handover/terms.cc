@@ -15,11 +15,11 @@ std::optional<Checksums> checksums_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-wire::HandoverTerms terms_of(const engine::Engine& engine, std::string build, Checksums checksums) {
-  const engine::KvPools& pools = engine.kv_pools();
+wire::HandoverTerms terms_of(const engine::KvPools& pools, std::string fingerprint, std::string build,
+                             Checksums checksums) {
   wire::HandoverTerms terms;
   terms.build = std::move(build);
-  terms.fingerprint = engine.description().fingerprint;
+  terms.fingerprint = std::move(fingerprint);
   terms.kv_ids = pools.ids;
   terms.strict = pools.strict;
   terms.isa = pools.isa;

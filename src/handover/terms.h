@@ -29,7 +29,9 @@ constexpr bool is_checked(Checksums checksums, std::uint64_t write) {
   return checksums == Checksums::kFull || (checksums == Checksums::kSampled && write % 16 == 0);
 }
 
-wire::HandoverTerms terms_of(const engine::Engine& engine, std::string build, Checksums checksums);
+// fingerprint: of the model.
+wire::HandoverTerms terms_of(const engine::KvPools& pools, std::string fingerprint, std::string build,
+                             Checksums checksums);
 Status check_terms(const wire::HandoverTerms& prefill, const wire::HandoverTerms& decode);
 
 // Of a room and the pages reserved for it: every write and the commit carry it, so that what belongs to

@@ -48,8 +48,7 @@ std::vector<std::int32_t> layer_borders(const KvParts& sources, std::size_t grou
     borders.push_back(layers.end);
   }
   std::ranges::sort(borders);
-  const auto twice = std::ranges::unique(borders);
-  borders.erase(twice.begin(), twice.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
   return borders;
 }
 
