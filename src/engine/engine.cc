@@ -90,7 +90,7 @@ struct LiveRequest {
 
 struct Engine::Impl {
   EngineOptions options;
-  std::size_t plans_in_flight = 0;
+  std::size_t plans_in_flight = 0;  // of all coordinates together
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::unique_ptr<Executor> executor;    // its thread outlives the engine thread
   std::unique_ptr<Scheduler> scheduler;  // the engine thread's
@@ -280,7 +280,7 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   Impl& at = *impl;
   at.options = std::move(options);
   SHOAL_ASSIGN(layout, Layout::make(at.options.degrees));
-  at.plans_in_flight = static_cast<std::size_t>(layout.plans_in_flight());
+  at.plans_in_flight = static_cast<std::size_t>(layout.plans_in_flight() * layout.sub_batches());
   at.results.reserve(at.plans_in_flight);
   SHOAL_ASSIGN(tokenizer, tokenizer::Tokenizer::load(at.options.model));
   at.tokenizer = std::move(tokenizer);
@@ -298,7 +298,7 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   scheduler.fingerprint = description.fingerprint;
   scheduler.context = loaded.context;
   scheduler.max_sequences = at.options.max_sequences;
-  scheduler.plans_in_flight = at.plans_in_flight;
+  scheduler.plans_in_flight = layout.plans_in_flight();
   scheduler.stages = at.options.degrees.pp;
   scheduler.coordinates = layout.sub_batches();
   scheduler.partition = at.options.cp_partition;

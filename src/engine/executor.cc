@@ -78,7 +78,7 @@ void Executor::Impl::serve(RankParts& parts) {
       answer(std::move(result));
     } else if (!parts.peers->status().ok()) {
       lose(parts.peers->status());
-    } else if (parts.peers->samples()) {
+    } else if (parts.rank->answers(*plan)) {
       answer(std::move(result));
     }
   }
@@ -91,14 +91,26 @@ void Executor::Impl::answer(StepResult result) {
     if (due != unanswered.end() && due->missing > 0) {
       --due->missing;
       merge(due->result, std::move(result));
-      // One coordinate may be ahead of another: plans are answered in order.
-      for (; !unanswered.empty() && unanswered.front().missing == 0; unanswered.pop_front())
-        callbacks.done(std::move(unanswered.front().result));
+      hand_on_what_is_answered();
       return;
     }
     if (!lost.empty()) return;
   }
   lose({ErrorCode::kCorrupt, fmt::format("an answer to step plan {} was not due", result.number.value)});
+}
+
+// One coordinate may be ahead of another: plans that share one are answered in order.
+void Executor::Impl::hand_on_what_is_answered() {
+  CoordinateSet held_up;
+  for (auto plan = unanswered.begin(); plan != unanswered.end();) {
+    if (plan->missing > 0 || held_up.meets(plan->coordinates)) {
+      held_up.add(plan->coordinates);
+      ++plan;
+    } else {
+      callbacks.done(std::move(plan->result));
+      plan = unanswered.erase(plan);
+    }
+  }
 }
 
 // Every plan in flight fails, and every later one at once, until the next epoch serves.
@@ -159,7 +171,8 @@ void Executor::push(StepPlan plan) {
     plan.epoch = impl_->epoch;
     StepResult nothing_yet;
     nothing_yet.number = plan.number;
-    impl_->unanswered.push_back({plan.number, impl_->coordinates(), std::move(nothing_yet)});
+    const CoordinateSet asked = plan.coordinates.empty() ? impl_->coordinates() : plan.coordinates;
+    impl_->unanswered.push_back({plan.number, asked, asked.count(), std::move(nothing_yet)});
   }
   if (impl_->ranks != nullptr) impl_->ranks->broadcast(plan);
   {

@@ -5,7 +5,8 @@
 //   thread, push()'s caller's included, and must only queue.
 // Ownership: owns thread, compute pool, model, KV bytes and rank. The destructor runs what is queued and
 //   joins: at most two steps.
-// Invariants: every pushed plan is answered exactly once, in order. After `lost`, which comes before the
+// Invariants: every pushed plan is answered exactly once, those for the same coordinate in order. After
+// `lost`, which comes before the
 //   answers to the plans it ends, plans fail at once until `recovered`, which follows resume().
 
 #pragma once

@@ -54,9 +54,10 @@ struct Executor::Impl {
   comm::Endpoint handover;
   // Results come from whichever rank samples, losses from any: all under this mutex.
   std::mutex answering;
-  // A plan is answered when every coordinate has: what came of it so far.
+  // A plan is answered when every coordinate that it is for has: what came of it so far.
   struct Unanswered {
     PlanNumber number;
+    CoordinateSet coordinates;
     std::int32_t missing = 0;
     StepResult result;
   };
@@ -64,8 +65,8 @@ struct Executor::Impl {
   Epoch epoch;
   std::string lost;  // why nothing is served; empty: all is well
 
-  // Each with a sampling rank of its own.
-  std::int32_t coordinates() const { return settings.layout.sub_batches(); }
+  // Of all of them each has a sampling rank of its own.
+  CoordinateSet coordinates() const { return CoordinateSet::first(settings.layout.sub_batches()); }
   void main(const EngineOptions& options, std::int32_t max_slots, std::promise<Status> started);
   Status load(const EngineOptions& options, std::int32_t max_slots, RankParts& parts);
   Status start_ranks(const EngineOptions& options, std::int32_t max_slots);
@@ -76,6 +77,7 @@ struct Executor::Impl {
   bool recover(RankParts& parts);
   bool pause(std::chrono::milliseconds time);
   void answer(StepResult result);
+  void hand_on_what_is_answered();  // under `answering`
   void lose(const Status& status);
 };
 

@@ -377,7 +377,7 @@ class JoinedRank {
         heals_ = true;
         return status;
       }
-      if (!parts_.peers->samples()) continue;
+      if (!parts_.rank->answers(plan)) continue;
       const std::vector<std::byte> answer = wire::encode(result);
       SHOAL_TRY(link_.send(MessageType::kResult, answer));
       parts_.ledger->charge(comm::Purpose::kPlan, to_head_.of(answer.size()));

@@ -104,10 +104,14 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
   scores_.clear();
   departing_.clear();
 
+  if (!CoordinateSet::first(coordinates_).includes(plan.coordinates))
+    return {ErrorCode::kInternal,
+            fmt::format("step plan {} is for more than {} coordinates", plan.number.value, coordinates_)};
+  const bool own = plan.is_for(coordinate_);
+  own_plans_ += own ? 1 : 0;
   // So far back the ids have been sent: taking them waits for nobody, and leaves room on their way.
   while (!awaited_.empty() &&
-         awaited_.front().plan.value + static_cast<std::uint64_t>(options_.plans_in_flight) <=
-             plan.number.value)
+         awaited_.front().plan + static_cast<std::uint64_t>(options_.plans_in_flight) <= own_plans_)
     SHOAL_TRY(take_awaited_ids());
   SHOAL_TRY(apply_changes(plan));
   const auto sub_batch = static_cast<std::size_t>(coordinate_);
@@ -116,7 +120,10 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
   }
   if (coordinates_ > 1) SHOAL_TRY(add_context(plan));
   if (options_.service != nullptr) add_departing(plan);
-  if (batch_.rows() > 0 || batch_.context != nullptr) return compute(plan.number, result);
+  if (!own && batch_.rows() > 0)
+    return {ErrorCode::kInternal, fmt::format("step plan {} gives work to coordinate {}, which it is not for",
+                                              plan.number.value, coordinate_)};
+  if (batch_.rows() > 0 || batch_.context != nullptr) return compute(result);
   for (std::int32_t layer = 0; layer < std::ssize(layer_places_); ++layer) tell_departing(layer);
   return {};
 }
@@ -149,7 +156,7 @@ void Rank::fail(const StepPlan& plan, StepResult& result, std::string_view what,
   }
 }
 
-Status Rank::compute(PlanNumber number, StepResult& result) {
+Status Rank::compute(StepResult& result) {
   const auto wanted = static_cast<std::int64_t>(batch_.logit_rows.size());
   const std::int64_t width = model_.vocabulary().size();
   if (const auto size = static_cast<std::size_t>(wanted * width); logits_.size() < size) logits_.resize(size);
@@ -166,11 +173,11 @@ Status Rank::compute(PlanNumber number, StepResult& result) {
     score_prompts(result);
     sample(result);
   }
-  return options_.peers == nullptr ? Status() : exchange_ids(number, result);
+  return options_.peers == nullptr ? Status() : exchange_ids(result);
 }
 
 // The sampling rank sends what it chose; ranks of the first stage note that it will come.
-Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
+Status Rank::exchange_ids(const StepResult& result) {
   if (samples_.empty()) return {};
   if (samples()) {
     ids_.clear();
@@ -188,7 +195,7 @@ Status Rank::exchange_ids(PlanNumber number, const StepResult& result) {
       at.sampler->note(ids_[i]);
     }
   } else if (options_.peers->first_stage()) {
-    AwaitedIds awaited{number, {}};
+    AwaitedIds awaited{own_plans_, {}};
     for (const Sample& each : samples_) {
       Row& at = *row(each.sequence);
       ++at.awaited_ids;
@@ -356,6 +363,7 @@ Status Rank::add_context(const StepPlan& plan) {
   if (plan.sub_batches.size() != coordinates)
     return {ErrorCode::kInternal, fmt::format("step plan has {} sub-batches for {} coordinates",
                                               plan.sub_batches.size(), coordinates_)};
+  if (!plan.is_for(coordinate_)) return {};
   context_batch_.groups.resize(groups_);
   context_batch_.logit_rows.resize(coordinates);
   for (ContextWork& work : context_batch_.groups) work.resize(coordinates);
@@ -384,6 +392,13 @@ Status Rank::add_context(const StepPlan& plan) {
                                std::span(at->slots[g]).first(pages),
                                std::span(at->owners[g]).first(pages)};
         crossing = crossing || crosses(span, static_cast<std::int32_t>(c));
+        // Whoever the plan is not for would be waited for in vain.
+        for (const std::int32_t owner : span.owners) {
+          if (owner >= 0 && !plan.is_for(owner))
+            return {ErrorCode::kInternal,
+                    fmt::format("step plan {} needs pages of coordinate {}, which it is not for",
+                                plan.number.value, owner)};
+        }
         context_batch_.groups[g][c].push_back(span);
       }
       for (std::int32_t i = 0; i < item.count(); ++i) {

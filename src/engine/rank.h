@@ -51,7 +51,7 @@ class Rank {
     LogitsObserver observer;
     // The other ranks; null where there are none.
     parallel::Peers* peers = nullptr;
-    // Of the head, at most: ids of plans that far back have been sent.
+    // Of the head, for one coordinate, at most: ids of its plans that far back have been sent.
     std::int32_t plans_in_flight = 2;
     PlanNumber first_plan{1};
     // Told of each layer that a departing prompt's pages have; null: nobody.
@@ -61,6 +61,8 @@ class Rank {
   Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options);
 
   StepResult run(const StepPlan& plan);
+  // Whether run()'s result is the coordinate's answer, which the head waits for.
+  bool answers(const StepPlan& plan) const { return samples() && plan.is_for(coordinate_); }
 
  private:
   struct Row {
@@ -100,7 +102,7 @@ class Rank {
 
   // Ids that the sampling rank sends to this one, of one plan.
   struct AwaitedIds {
-    PlanNumber plan;
+    std::uint64_t plan = 0;                                    // as own_plans_ counts
     std::vector<std::pair<SequenceSlot, std::uint64_t>> rows;  // slot and Row::opened
   };
 
@@ -115,8 +117,8 @@ class Rank {
   void add_departing(const StepPlan& plan);
   void tell_departing(std::int32_t layer);
   bool wants_logits(const Row& at, const WorkItem& item, std::int32_t i) const;
-  Status compute(PlanNumber number, StepResult& result);
-  Status exchange_ids(PlanNumber number, const StepResult& result);
+  Status compute(StepResult& result);
+  Status exchange_ids(const StepResult& result);
   // Those of the plan that is awaited longest.
   Status take_awaited_ids();
   void exchange_stage_seconds();
@@ -142,6 +144,7 @@ class Rank {
   std::int64_t vocabulary_;
   std::size_t groups_;
   PlanNumber next_;
+  std::uint64_t own_plans_ = 0;  // that were for this coordinate, so far
   std::vector<Row> rows_;
   std::uint64_t opens_ = 0;
   std::deque<AwaitedIds> awaited_;

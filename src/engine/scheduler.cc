@@ -81,6 +81,7 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const tokenizer::
       tokenizer_(std::move(tokenizer)),
       cache_(options_.kv_groups, options_.kv_pages, options_.coordinates),
       cost_(policy::CostModel::guess_for(options_.parameters)),
+      lanes_(static_cast<std::size_t>(options_.coordinates)),
       busy_(static_cast<std::size_t>(options_.stages)) {
   totals_.stage_seconds.resize(busy_.size());
   for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
@@ -312,7 +313,12 @@ std::optional<TimePoint> Scheduler::waiting_since() const {
   // Others have the word: their deadlines are the room table's.
   const bool others = !away_.empty() || (!uncalled_.empty() && queue_.empty());
   if (flights_.empty() && running_.empty() && others) return std::nullopt;
-  return progress_;
+  // Of several coordinates the one that has stood longest.
+  TimePoint since = progress_;
+  for (const Lane& lane : lanes_) {
+    if (lane.in_flight > 0) since = std::min(since, lane.progress);
+  }
+  return since;
 }
 
 EngineStats Scheduler::stats(TimePoint now) const {

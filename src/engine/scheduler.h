@@ -6,7 +6,7 @@
 // Thread-safety: none; it belongs to the engine thread.
 // Ownership: owns requests, sequences, page pools (tables, not bytes), prefix tree, detokenisers.
 // Invariants: docs/execution.md, sections 2 to 4. In particular:
-//   1. At most options.plans_in_flight plans are unanswered.
+//   1. At most options.plans_in_flight plans for any coordinate are unanswered.
 //   2. Each request's last event is sent exactly once.
 //   3. compose() gives a plan whenever nothing is in flight and anything waits: the engine never stands
 //      still, unless what waits needs pages of sequences that are away, or another worker to call; each of
@@ -51,7 +51,7 @@ struct SchedulerOptions {
   std::int32_t context = 0;  // the limit in force; pools hold at least that much
   std::int32_t max_sequences = 64;
   policy::BatchLimits batch;
-  std::size_t plans_in_flight = 2;  // Layout::plans_in_flight()
+  std::int32_t plans_in_flight = 2;  // for each coordinate: Layout::plans_in_flight()
   // Pipeline stages: each works on a plan of its own.
   std::int32_t stages = 1;
   // Coordinates that sequences' pages lie with, and how prompts are dealt to them.
@@ -103,14 +103,17 @@ class Scheduler {
   // number.
   PlanNumber begin_epoch();
 
-  // The next plan, or nothing: two are in flight, or there is nothing to do.
+  // The next plan, or nothing: every coordinate that has something to do has its plans in flight.
   std::optional<StepPlan> compose(TimePoint now);
-  // Takes results in plan order.
+  // Takes results, those of plans for the same coordinate in plan order.
   void apply(StepResult result, TimePoint now);
 
   std::size_t in_flight() const { return flights_.size(); }
   PlanNumber last_plan() const { return PlanNumber(next_plan_.value - 1); }
-  PlanNumber last_answered() const { return PlanNumber(next_plan_.value - 1 - flights_.size()); }
+  // Up to which all plans are answered.
+  PlanNumber last_answered() const {
+    return flights_.empty() ? last_plan() : PlanNumber(flights_.front().number.value - 1);
+  }
   bool idle() const { return requests_.empty() && flights_.empty(); }
   bool has_requests() const { return !requests_.empty(); }
   // All but what depends on when it is asked (seconds_since_progress).
@@ -126,11 +129,21 @@ class Scheduler {
   };
   struct Flight {
     PlanNumber number;
+    CoordinateSet coordinates;
     std::vector<FlightItem> items;
     std::vector<policy::StepShape> shapes;  // by coordinate
   };
 
+  // A coordinate's plans.
+  struct Lane {
+    std::int32_t in_flight = 0;
+    std::uint64_t composed = 0;
+    TimePoint progress{};  // when one was answered last, or the first came to an idle coordinate
+  };
+
   // scheduler_compose.cc
+  std::optional<StepPlan> compose_for(CoordinateSet party, TimePoint now);
+  void launch(StepPlan& plan, Flight flight, TimePoint now);
   void admit(TimePoint now);
   void start(Sequence& sequence, TimePoint now);
   // Sequences that have been admitted and not ended.
@@ -146,12 +159,14 @@ class Scheduler {
   void match_prefix(Sequence& sequence);
   void rematch_prefix(Sequence& sequence);
   void add_decodes(StepPlan& plan, Flight& flight);
+  // Whether a sequence that wants pages may get them on a coordinate that the plan is not for.
+  bool finds_room_beside(CoordinateSet party) const;
   // Of the sequences that decode, those that may be in the next plan, and how many of them.
   struct DecodeTurn {
     std::uint64_t plans_apart = 1;
     std::int64_t most = 0;
   };
-  DecodeTurn decode_turn() const;
+  DecodeTurn decode_turn(CoordinateSet party) const;
   static bool wants_decode(const Sequence& sequence) {
     return sequence.decoding() && sequence.output_tokens() + sequence.pending < sequence.max_tokens;
   }
@@ -167,12 +182,18 @@ class Scheduler {
   bool break_stand_still(TimePoint now);
 
   // scheduler_context.cc
+  CoordinateSet all_coordinates() const { return CoordinateSet::first(options_.coordinates); }
+  CoordinateSet holders(const Sequence& sequence) const;  // of its pages
+  CoordinateSet touched_by(const Sequence& sequence) const;
+  std::vector<CoordinateSet> parties();
+  bool has_room(CoordinateSet party) const;
   void choose_lanes(Sequence& sequence);
   std::vector<double> prefill_load(const Sequence& except) const;
   std::int32_t decode_owner(const Sequence& sequence) const;
+  std::int32_t new_page_owner(const Sequence& sequence) const;
   std::vector<std::int32_t> arrival_owners(const Sequence& sequence) const;
-  Status grow_for_decode(Sequence& sequence);
-  Status grow_for_prefill(Sequence& sequence, std::int64_t count);
+  Status grow_for_decode(Sequence& sequence, CoordinateSet party);
+  Status grow_for_prefill(Sequence& sequence, std::int64_t count, CoordinateSet party);
   void add_prefill_items(StepPlan& plan, Flight& flight, Sequence& sequence, WorkItem whole);
   bool passes_queries(const Sequence& sequence, std::int32_t coordinate,
                       std::span<const WorkItem> items) const;
@@ -187,6 +208,9 @@ class Scheduler {
   bool reserve_arrival(Sequence& sequence);
 
   // scheduler_results.cc
+  std::optional<Flight> land(const StepResult& result, TimePoint now);
+  void measure_busy(const StepResult& result, const Flight& flight, TimePoint now);
+  void observe_step(const StepResult& result, const Flight& flight);
   void take_item(const FlightItem& item, const SampledToken* sampled, TimePoint now);
   void take_prompt_logprobs(StepResult& result, const Flight& flight);
   // Both return whether the choice goes on; where not, the sequence may be gone.
@@ -230,13 +254,14 @@ class Scheduler {
   std::vector<Sequence*> uncalled_;  // kUncalled
   std::vector<SequenceSlot> free_slots_;
   std::vector<SequenceSlot> to_close_;
-  std::deque<Flight> flights_;
+  std::deque<Flight> flights_;  // by number
+  std::vector<Lane> lanes_;     // by coordinate
   std::uint64_t next_arrival_ = 0;
   std::int32_t held_back_ = 0;  // sequences in kHeldBack
   PlanNumber next_plan_{1};
   bool preempted_in_plan_ = false;
 
-  TimePoint progress_{};         // when a step ended last, or work came to an idle engine
+  TimePoint progress_{};         // when anything went on last, or work came to an idle engine
   std::vector<BusyMeter> busy_;  // by stage
   EngineStats totals_;           // counters and histograms
   std::vector<policy::PrefillCandidate> candidates_;

@@ -16,6 +16,9 @@ constexpr std::int64_t kPromptLogitBytes = 64 << 20;
 // a long one does not hold up all others, nor they it for ever.
 constexpr std::size_t kLookAhead = 4;
 constexpr std::int32_t kMostPassed = 16;
+// A coordinate whose step is long has at most so many plans of others queued behind it, whose changes it
+// still has to apply: some 4 KiB each, where they carry prompts.
+constexpr std::uint64_t kMostAhead = 256;
 
 // Of a sequence that begins: where it resumes, its output may be cached, too.
 std::int32_t cached_prompt_tokens(const Sequence& sequence) {
@@ -24,28 +27,61 @@ std::int32_t cached_prompt_tokens(const Sequence& sequence) {
 
 }  // namespace
 
+// Coordinates that exchange nothing do not wait for each other: each has plans of its own, and sequences that
+// lie with several have plans for all of these (P16).
 std::optional<StepPlan> Scheduler::compose(TimePoint now) {
-  if (flights_.size() >= options_.plans_in_flight) return std::nullopt;
-  StepPlan plan;
-  plan.number = next_plan_;
-  plan.sub_batches.resize(static_cast<std::size_t>(options_.coordinates));
-  plan.compute_masked = options_.partition == ContextPartition::kMasked;
-  Flight flight;
-  flight.shapes.resize(plan.sub_batches.size());
-  flight.number = plan.number;
+  if (std::ranges::none_of(lanes_,
+                           [&](const Lane& lane) { return lane.in_flight < options_.plans_in_flight; }))
+    return std::nullopt;
+  // Whoever is behind has all of these plans to apply still.
+  if (!flights_.empty() && next_plan_.value - flights_.front().number.value >= kMostAhead)
+    return std::nullopt;
   preempted_in_plan_ = false;
   do {
     admit(now);
-    add_decodes(plan, flight);
-    add_prefills(plan, flight, now);
-  } while (flight.items.empty() && flights_.empty() && break_stand_still(now));
+    for (const CoordinateSet party : parties()) {
+      if (!has_room(party)) continue;
+      if (auto plan = compose_for(party, now)) return plan;
+    }
+  } while (flights_.empty() && break_stand_still(now));
 
   // Closes alone are worth a plan only when nothing else will come soon to carry them.
-  if (flight.items.empty() && (to_close_.empty() || !flights_.empty())) return std::nullopt;
-  take_closes(plan);
-  ++next_plan_.value;
-  flights_.push_back(std::move(flight));
+  if (to_close_.empty() || !flights_.empty()) return std::nullopt;
+  StepPlan plan;
+  plan.sub_batches.resize(lanes_.size());
+  Flight flight;
+  flight.coordinates = all_coordinates();
+  launch(plan, std::move(flight), now);
   return plan;
+}
+
+// Of the sequences that lie with these coordinates, and no others.
+std::optional<StepPlan> Scheduler::compose_for(CoordinateSet party, TimePoint now) {
+  StepPlan plan;
+  plan.sub_batches.resize(lanes_.size());
+  plan.compute_masked = options_.partition == ContextPartition::kMasked;
+  Flight flight;
+  flight.coordinates = party;
+  flight.shapes.resize(lanes_.size());
+  add_decodes(plan, flight);
+  add_prefills(plan, flight, now);
+  if (flight.items.empty()) return std::nullopt;
+  launch(plan, std::move(flight), now);
+  return plan;
+}
+
+void Scheduler::launch(StepPlan& plan, Flight flight, TimePoint now) {
+  plan.number = flight.number = next_plan_;
+  plan.coordinates = flight.coordinates;
+  ++next_plan_.value;
+  take_closes(plan);
+  for (std::size_t c = 0; c < lanes_.size(); ++c) {
+    if (!flight.coordinates.has(static_cast<std::int32_t>(c))) continue;
+    Lane& lane = lanes_[c];
+    if (lane.in_flight++ == 0) lane.progress = now;
+    ++lane.composed;
+  }
+  flights_.push_back(std::move(flight));
 }
 
 // P4: the slots closed here are given out from the next plan on.
@@ -172,10 +208,11 @@ void Scheduler::rematch_prefix(Sequence& sequence) {
 // it. So they are dealt to as many plans as there are stages: a sequence is in one of so many plans in a
 // row, and has its id when its turn comes. Fewer sequences than stages come round faster, unless prompts fill
 // the plans between.
-Scheduler::DecodeTurn Scheduler::decode_turn() const {
+Scheduler::DecodeTurn Scheduler::decode_turn(CoordinateSet party) const {
   std::int64_t decoding = 0;
   bool prompts = false;
   for (const Sequence* sequence : running_) {
+    if (!party.meets(sequence->touches)) continue;
     decoding += wants_decode(*sequence) ? 1 : 0;
     prompts |= !sequence->decoding() && sequence->remaining() > 0;
   }
@@ -185,20 +222,21 @@ Scheduler::DecodeTurn Scheduler::decode_turn() const {
 }
 
 void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
-  DecodeTurn turn = decode_turn();
+  const CoordinateSet party = flight.coordinates;
+  DecodeTurn turn = decode_turn(party);
   // By index: preemption takes from the list, always behind or at the sequence at hand, never before it.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    if (!wants_decode(sequence) || !has_slot(sequence)) continue;
+    if (!wants_decode(sequence) || !has_slot(sequence) || !party.includes(sequence.touches)) continue;
+    const std::uint64_t next = lanes_[static_cast<std::size_t>(sequence.home)].composed + 1;
     const bool in_turn =
-        sequence.in_flight == 0 ||
-        (sequence.in_flight < 2 && plan.number.value - sequence.last_plan.value >= turn.plans_apart);
+        sequence.in_flight == 0 || (sequence.in_flight < 2 && next - sequence.last_plan >= turn.plans_apart);
     if (!in_turn || turn.most == 0) continue;
-    bool room = grow_for_decode(sequence).ok();
-    if (!room && preempt_one()) {
+    bool room = grow_for_decode(sequence, party).ok();
+    if (!room && !finds_room_beside(party) && preempt_one()) {
       const bool still_running = i < running_.size() && running_[i] == &sequence;
       if (!still_running) return;  // it was the youngest itself
-      room = grow_for_decode(sequence).ok();
+      room = grow_for_decode(sequence, party).ok();
     }
     if (!room) continue;
     flight.shapes[static_cast<std::size_t>(sequence.home)].add_decode(sequence.planned + 1);
@@ -207,17 +245,25 @@ void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
   }
 }
 
+bool Scheduler::finds_room_beside(CoordinateSet party) const {
+  for (std::int32_t c = 0; c < options_.coordinates; ++c) {
+    if (!party.has(c) && cache_.room(c) > 0) return true;
+  }
+  return false;
+}
+
 void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
+  const CoordinateSet party = flight.coordinates;
   std::int64_t scores_left = std::max<std::int64_t>(1, kPromptLogitBytes / 4 / options_.vocabulary);
   candidates_.clear();
   candidate_sequences_.clear();
   for (Sequence* sequence : running_) {
     if (sequence->decoding() || sequence->remaining() <= 0 || !has_slot(*sequence)) continue;
-    rematch_prefix(*sequence);
+    if (!party.includes(sequence->touches)) continue;
     policy::PrefillCandidate candidate;
     candidate.context = sequence->planned;
     candidate.remaining = sequence->remaining();
-    candidate.limit = cache_.reach(sequence->pages) - sequence->planned;
+    candidate.limit = cache_.reach(sequence->pages, party) - sequence->planned;
     if (scores_prompt(*sequence)) candidate.limit = std::min(candidate.limit, scores_left);
     candidate.waited = seconds_between(sequence->arrived, now);
     candidate.lanes = sequence->lanes;
@@ -230,15 +276,16 @@ void Scheduler::add_prefills(StepPlan& plan, Flight& flight, TimePoint now) {
   // Streams whose turn comes with the plans behind this one wait for it all the same.
   limits.streams =
       std::ranges::any_of(flight.shapes, [](const auto& shape) { return shape.decode_rows > 0; }) ||
-      (options_.stages > 1 &&
-       std::ranges::any_of(running_, [](const Sequence* sequence) { return wants_decode(*sequence); }));
+      (options_.stages > 1 && std::ranges::any_of(running_, [&](const Sequence* sequence) {
+         return party.meets(sequence->touches) && wants_decode(*sequence);
+       }));
   for (const policy::PrefillShare& share : policy::share_prefill(cost_, flight.shapes, candidates_, limits)) {
     Sequence& sequence = *candidate_sequences_[share.candidate];
     // Others have grown, and used the plan's logits, since the limits were taken.
-    std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages) - sequence.planned);
+    std::int64_t count = std::min(share.tokens, cache_.reach(sequence.pages, party) - sequence.planned);
     const bool scores = scores_prompt(sequence);
     if (scores) count = std::min(count, scores_left);
-    if (count <= 0 || !has_slot(sequence) || !grow_for_prefill(sequence, count).ok()) continue;
+    if (count <= 0 || !has_slot(sequence) || !grow_for_prefill(sequence, count, party).ok()) continue;
     if (scores) scores_left -= count;
     add_item(plan, flight, sequence, count);
   }
@@ -268,10 +315,13 @@ void Scheduler::add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std
   item.sample = count == 0 || (sequence.remaining() == 0 && sequence.output_tokens() < sequence.max_tokens);
   if (item.sample) ++sequence.pending;
   ++sequence.in_flight;
-  sequence.last_plan = plan.number;
   flight.items.push_back({&sequence, sequence.planned, item.sample});
-  if (count > 0) return add_prefill_items(plan, flight, sequence, std::move(item));
-  plan.sub_batches[static_cast<std::size_t>(sequence.home)].items.push_back(std::move(item));
+  if (count > 0) {
+    add_prefill_items(plan, flight, sequence, std::move(item));
+  } else {
+    plan.sub_batches[static_cast<std::size_t>(sequence.home)].items.push_back(std::move(item));
+  }
+  sequence.last_plan = lanes_[static_cast<std::size_t>(sequence.home)].composed + 1;
 }
 
 void Scheduler::open_on_ranks(StepPlan& plan, Sequence& sequence) {

@@ -2,6 +2,7 @@
 // travels. With one coordinate all of it is coordinate 0.
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/scheduler.h"
 #include "layout/context_moves.h"
@@ -14,6 +15,73 @@ namespace {
 constexpr double kDecodeWeight = 16;
 
 }  // namespace
+
+CoordinateSet Scheduler::holders(const Sequence& sequence) const {
+  CoordinateSet holders;
+  for (const kv::PageTable& table : sequence.pages.tables) {
+    for (std::int32_t page = table.first_kept(); page < table.size(); ++page)
+      holders.add(cache_.owner(table.page(page)));
+  }
+  return holders;
+}
+
+// Where what the sequence's next work reads and writes lies: its pages, the new ones, and who computes it.
+CoordinateSet Scheduler::touched_by(const Sequence& sequence) const {
+  if (options_.coordinates == 1) return all_coordinates();
+  CoordinateSet touched = holders(sequence);
+  touched.add(sequence.home);
+  if (sequence.decoding()) {
+    if (kv::pages_for(sequence.planned + 1) > sequence.pages.tables.front().size())
+      touched.add(new_page_owner(sequence));
+    return touched;
+  }
+  std::int64_t room = 0;
+  for (std::int32_t lane = 0; lane < sequence.lanes.degree; ++lane) {
+    touched.add(sequence.lanes.at(lane));
+    room += cache_.room(sequence.lanes.at(lane));
+  }
+  // Its pages may come to lie anywhere.
+  const std::int64_t pages =
+      kv::pages_for(sequence.planned + sequence.remaining()) - sequence.pages.tables.front().size();
+  return pages > room ? all_coordinates() : touched;
+}
+
+// The coordinates, parted as far as no sequence that waits for work lies with several parts; those with
+// fewest plans in flight first. Has them look for their prefixes again.
+std::vector<CoordinateSet> Scheduler::parties() {
+  std::vector<CoordinateSet> parties;
+  for (std::int32_t c = 0; c < options_.coordinates; ++c) parties.push_back(CoordinateSet::of(c));
+  for (Sequence* sequence : running_) {
+    const bool prompt = !sequence->decoding() && sequence->remaining() > 0;
+    if (prompt && has_slot(*sequence)) rematch_prefix(*sequence);
+    sequence->touches = touched_by(*sequence);
+    if (!prompt && !wants_decode(*sequence)) continue;
+    CoordinateSet joined = sequence->touches;
+    std::erase_if(parties, [&](CoordinateSet party) {
+      const bool meets = party.meets(sequence->touches);
+      if (meets) joined.add(party);
+      return meets;
+    });
+    parties.push_back(joined);
+  }
+  const auto in_flight = [&](CoordinateSet party) {
+    std::int32_t most = 0;
+    for (std::size_t c = 0; c < lanes_.size(); ++c) {
+      if (party.has(static_cast<std::int32_t>(c))) most = std::max(most, lanes_[c].in_flight);
+    }
+    return most;
+  };
+  std::ranges::stable_sort(parties, {}, in_flight);
+  return parties;
+}
+
+bool Scheduler::has_room(CoordinateSet party) const {
+  for (std::size_t c = 0; c < lanes_.size(); ++c) {
+    if (party.has(static_cast<std::int32_t>(c)) && lanes_[c].in_flight >= options_.plans_in_flight)
+      return false;
+  }
+  return true;
+}
 
 // Tokens of prompts that each coordinate has still to compute, decoded ones counted, too.
 std::vector<double> Scheduler::prefill_load(const Sequence& except) const {
@@ -42,7 +110,11 @@ void Scheduler::choose_lanes(Sequence& sequence) {
   const kv::PageTable& table = sequence.pages.tables.front();
   for (std::int32_t page = table.first_kept(); page < table.size(); ++page)
     load[static_cast<std::size_t>(cache_.owner(table.page(page)))] -= kPageTokens / 4.0;
-  const auto first = static_cast<std::int32_t>(std::ranges::min_element(load) - load.begin());
+  auto first = static_cast<std::int32_t>(std::ranges::min_element(load) - load.begin());
+  // Whose prompt comes from another worker to one coordinate decodes there.
+  if (const CoordinateSet held = holders(sequence);
+      sequence.state == SequenceState::kAway && held.count() == 1)
+    first = std::countr_zero(held.bits());
   policy::DegreeInput input;
   input.tokens = sequence.remaining();
   input.room = std::int64_t{cache_.room(first)} * kPageTokens;
@@ -52,12 +124,15 @@ void Scheduler::choose_lanes(Sequence& sequence) {
   sequence.lanes.degree = policy::choose_degree(input);
 }
 
-// New segments go where most pages are free; a segment that has begun stays together.
+// New segments go where most pages are free; a segment that has begun stays together, and so does a short
+// sequence: spread over several coordinates it would make them wait for each other at each of its tokens.
 std::int32_t Scheduler::decode_owner(const Sequence& sequence) const {
   if (options_.coordinates == 1) return 0;
   const kv::PageTable& table = sequence.pages.tables.front();
   const std::int32_t size = table.size();
   if (size % kSegmentPages != 0 && table.has(size - 1)) return cache_.owner(table.page(size - 1));
+  const bool stays = sequence.planned < policy::kSharedPrompt && cache_.room(sequence.home) > 0;
+  if (stays && CoordinateSet::of(sequence.home).includes(holders(sequence))) return sequence.home;
   std::int32_t best = sequence.home;
   for (std::int32_t c = 0; c < options_.coordinates; ++c) {
     if (cache_.room(c) > cache_.room(best)) best = c;
@@ -65,11 +140,30 @@ std::int32_t Scheduler::decode_owner(const Sequence& sequence) const {
   return best;
 }
 
-// Of the pages that a prompt computed elsewhere still needs: whole segments, each where most pages are free.
+// Who really gets it, as KvCache::grow() settles it.
+std::int32_t Scheduler::new_page_owner(const Sequence& sequence) const {
+  const std::int32_t owner = decode_owner(sequence);
+  if (cache_.room(owner) > 0) return owner;
+  std::int32_t best = 0;
+  for (std::int32_t c = 1; c < options_.coordinates; ++c) {
+    if (cache_.room(c) > cache_.room(best)) best = c;
+  }
+  return best;
+}
+
+// Of the pages that a prompt computed elsewhere still needs: a short one's all in one place, else whole
+// segments, each where most pages are free.
 std::vector<std::int32_t> Scheduler::arrival_owners(const Sequence& sequence) const {
   const kv::PageTable& table = sequence.pages.tables.front();
   std::vector<std::int32_t> rooms;
   for (std::int32_t c = 0; c < options_.coordinates; ++c) rooms.push_back(cache_.room(c));
+  const CoordinateSet held = holders(sequence);
+  const auto one = static_cast<std::int32_t>(held.empty() ? std::ranges::max_element(rooms) - rooms.begin()
+                                                          : std::countr_zero(held.bits()));
+  const std::int32_t pages = kv::pages_for(sequence.prompt_tokens) - table.size();
+  if (sequence.prompt_tokens < policy::kSharedPrompt && held.count() <= 1 && pages >= 0 &&
+      rooms[static_cast<std::size_t>(one)] >= pages)
+    return std::vector<std::int32_t>(static_cast<std::size_t>(pages), one);
   std::vector<std::int32_t> owners;
   std::int32_t owner = decode_owner(sequence);
   for (std::int32_t page = table.size(); page < kv::pages_for(sequence.prompt_tokens); ++page) {
@@ -81,17 +175,17 @@ std::vector<std::int32_t> Scheduler::arrival_owners(const Sequence& sequence) co
   return owners;
 }
 
-Status Scheduler::grow_for_decode(Sequence& sequence) {
+Status Scheduler::grow_for_decode(Sequence& sequence, CoordinateSet party) {
   const std::int32_t owner = decode_owner(sequence);
-  return cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant, std::span(&owner, 1));
+  return cache_.grow(sequence.pages, sequence.planned + 1, sequence.to_grant, std::span(&owner, 1), party);
 }
 
-Status Scheduler::grow_for_prefill(Sequence& sequence, std::int64_t count) {
+Status Scheduler::grow_for_prefill(Sequence& sequence, std::int64_t count, CoordinateSet party) {
   const std::int32_t first = sequence.pages.tables.front().size();
   const std::int32_t pages = kv::pages_for(sequence.planned + count) - first;
   if (pages <= 0) return {};
   const std::vector<std::int32_t> owners = deal_pages(options_.partition, sequence.lanes, first, pages);
-  return cache_.grow(sequence.pages, sequence.planned + count, sequence.to_grant, owners);
+  return cache_.grow(sequence.pages, sequence.planned + count, sequence.to_grant, owners, party);
 }
 
 // Each run of tokens goes to the owner of its pages; the last one is sampled there, and there the sequence is

@@ -9,30 +9,35 @@
 
 namespace shoal::engine {
 
-void Scheduler::apply(StepResult result, TimePoint now) {
-  if (flights_.empty()) return;
-  const Flight flight = std::move(flights_.front());
-  flights_.pop_front();
+// The flight that is over. One that no plan in flight fits is the oldest's, and its error.
+std::optional<Scheduler::Flight> Scheduler::land(const StepResult& result, TimePoint now) {
+  if (flights_.empty()) return std::nullopt;
+  auto found = std::ranges::find(flights_, result.number, &Flight::number);
+  if (found == flights_.end()) found = flights_.begin();
+  Flight flight = std::move(*found);
+  flights_.erase(found);
   progress_ = now;
-  ++totals_.steps;
-  for (std::size_t stage = 0; stage < std::min(busy_.size(), result.stage_seconds.size()); ++stage) {
-    busy_[stage].add(now, result.stage_seconds[stage]);
-    totals_.stage_seconds[stage] += result.stage_seconds[stage];
+  for (std::size_t c = 0; c < lanes_.size(); ++c) {
+    if (!flight.coordinates.has(static_cast<std::int32_t>(c))) continue;
+    --lanes_[c].in_flight;
+    lanes_[c].progress = now;
   }
+  return flight;
+}
+
+void Scheduler::apply(StepResult result, TimePoint now) {
+  const std::optional<Flight> landed = land(result, now);
+  if (!landed) return;
+  const Flight& flight = *landed;
+  ++totals_.steps;
   std::string error = std::move(result.error);
   if (error.empty() && result.number != flight.number)
     error = fmt::format("the rank answered step plan {} where {} was due", result.number.value,
                         flight.number.value);
   if (result.lost) return lose_flight(flight);
+  measure_busy(result, flight, now);
   if (!error.empty()) return fail_flight(flight, {ErrorCode::kInternal, std::move(error)}, now);
-  if (const double seconds = step_seconds(result); !flight.items.empty()) {
-    const policy::StepShape& shape = slowest(flight);
-    log(LogLevel::kDebug, "step.done",
-        "plan={} decode={} prefill={} expected_ms={:.1f} high_ms={:.1f} ms={:.1f}", flight.number.value,
-        shape.decode_rows, shape.prefill_rows, 1e3 * cost_.predict(shape), 1e3 * cost_.predict_high(shape),
-        1e3 * seconds);
-    cost_.observe(shape, seconds);
-  }
+  observe_step(result, flight);
   take_prompt_logprobs(result, flight);
   // Of each coordinate in the order of its items; those of items that the rank skipped are missing.
   for (const FlightItem& item : flight.items) {
@@ -43,6 +48,26 @@ void Scheduler::apply(StepResult result, TimePoint now) {
     }
     take_item(item, sampled, now);
   }
+}
+
+void Scheduler::measure_busy(const StepResult& result, const Flight& flight, TimePoint now) {
+  // A stage is as busy as its coordinates are on the average.
+  const double part = static_cast<double>(flight.coordinates.count()) / options_.coordinates;
+  for (std::size_t stage = 0; stage < std::min(busy_.size(), result.stage_seconds.size()); ++stage) {
+    busy_[stage].add(now, part * result.stage_seconds[stage]);
+    totals_.stage_seconds[stage] += part * result.stage_seconds[stage];
+  }
+}
+
+void Scheduler::observe_step(const StepResult& result, const Flight& flight) {
+  if (flight.items.empty()) return;
+  const double seconds = step_seconds(result);
+  const policy::StepShape& shape = slowest(flight);
+  log(LogLevel::kDebug, "step.done",
+      "plan={} coordinates={:x} decode={} prefill={} expected_ms={:.1f} high_ms={:.1f} ms={:.1f}",
+      flight.number.value, flight.coordinates.bits(), shape.decode_rows, shape.prefill_rows,
+      1e3 * cost_.predict(shape), 1e3 * cost_.predict_high(shape), 1e3 * seconds);
+  cost_.observe(shape, seconds);
 }
 
 double Scheduler::step_seconds(const StepResult& result) const {

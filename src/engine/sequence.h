@@ -21,6 +21,7 @@
 #include "engine/request.h"
 #include "kv/kv_cache.h"
 #include "layout/context_partition.h"
+#include "layout/coordinate_set.h"
 
 namespace shoal::engine {
 
@@ -55,11 +56,12 @@ struct Sequence {
   std::int32_t pending = 0;
   std::int64_t planned = 0;
   std::int64_t computed = 0;
-  std::int32_t in_flight = 0;  // plans with work of it
-  PlanNumber last_plan{0};     // the last one with work of it
+  std::int32_t in_flight = 0;   // plans with work of it
+  std::uint64_t last_plan = 0;  // the last one with work of it, as its home's plans count
 
   ContextLanes lanes;     // the coordinates that compute its prompt
   std::int32_t home = 0;  // the one that samples it: where its last computed token of a prompt is
+  CoordinateSet touches;  // of the plan being composed: what its work reads and writes lies there
   SequenceSlot slot{-1};  // in the ranks' tables, while open there
   kv::PrefixKey key;
   kv::SequencePages pages;

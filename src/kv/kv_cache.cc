@@ -62,6 +62,13 @@ std::int32_t KvCache::room(std::int32_t coordinate) const {
   return least;
 }
 
+std::vector<std::int32_t> KvCache::rooms(CoordinateSet among) const {
+  std::vector<std::int32_t> rooms;
+  for (std::int32_t c = 0; c < coordinates(); ++c)
+    rooms.push_back(among.empty() || among.has(c) ? room(c) : 0);
+  return rooms;
+}
+
 KvCache::Peek KvCache::peek(const PrefixKey& key, std::span<const TokenId> tokens,
                             std::int32_t max_pages) const {
   Peek peek;
@@ -113,10 +120,9 @@ bool KvCache::make_free(std::size_t pool, std::int32_t pages) {
 }
 
 // Who really gets each of so many new pages: as wanted, while there is room. False where there is none left.
-bool KvCache::settle_owners(std::int32_t pages, std::span<const std::int32_t> wanted) {
+bool KvCache::settle_owners(std::int32_t pages, std::span<const std::int32_t> wanted, CoordinateSet among) {
   owner_scratch_.clear();
-  std::vector<std::int32_t> rooms;
-  for (std::int32_t c = 0; c < coordinates(); ++c) rooms.push_back(room(c));
+  std::vector<std::int32_t> rooms = this->rooms(among);
   for (std::int32_t i = 0; i < pages; ++i) {
     const auto at = static_cast<std::size_t>(i);
     std::int32_t owner = at < wanted.size() ? wanted[at] : 0;
@@ -129,12 +135,12 @@ bool KvCache::settle_owners(std::int32_t pages, std::span<const std::int32_t> wa
 }
 
 Status KvCache::grow(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
-                     std::span<const std::int32_t> owners) {
+                     std::span<const std::int32_t> owners, CoordinateSet among) {
   const std::int32_t missing = pages_for(tokens) - sequence.tables.front().size();
   if (missing <= 0) return {};
-  if (!settle_owners(missing, owners)) {
+  if (!settle_owners(missing, owners, among)) {
     std::int32_t most = 0;
-    for (std::int32_t c = 0; c < coordinates(); ++c) most += room(c);
+    for (const std::int32_t room : rooms(among)) most += room;
     return {ErrorCode::kExhausted, fmt::format("{} KV pages are needed and {} of {} are free or can be freed",
                                                missing, most, counts(0).capacity)};
   }
@@ -177,9 +183,9 @@ Status KvCache::reserve(SequencePages& sequence, std::int64_t tokens, std::vecto
   return {};
 }
 
-std::int64_t KvCache::reach(const SequencePages& sequence) const {
+std::int64_t KvCache::reach(const SequencePages& sequence, CoordinateSet among) const {
   std::int64_t pages = sequence.tables.front().size();
-  for (std::int32_t c = 0; c < coordinates(); ++c) pages += room(c);
+  for (const std::int32_t room : rooms(among)) pages += room;
   return pages * kPageTokens;
 }
 

@@ -15,6 +15,7 @@
 #include "kv/page_pool.h"
 #include "kv/page_table.h"
 #include "kv/prefix_tree.h"
+#include "layout/coordinate_set.h"
 #include "layout/kv_groups.h"
 
 namespace shoal::kv {
@@ -71,16 +72,16 @@ class KvCache {
 
   // Makes room for positions up to `tokens` in every group, evicting cached pages as needed, and appends the
   // new pages to `taken`. owners: of the new pages, in order; coordinate 0 where left out. A page whose owner
-  // has no room goes to the coordinate that has most. Fails with kExhausted, taking nothing, where even
-  // eviction does not suffice anywhere.
+  // has no room goes to the coordinate that has most, of those in `among`; empty: of all. Fails with
+  // kExhausted, taking nothing, where even eviction does not suffice on any of these.
   Status grow(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
-              std::span<const std::int32_t> owners = {});
+              std::span<const std::int32_t> owners = {}, CoordinateSet among = {});
   // grow() for positions that are computed elsewhere: window groups keep only pages that the position after
   // them sees. `taken` then names only pages that are held. All groups need as much room for a moment.
   Status reserve(SequencePages& sequence, std::int64_t tokens, std::vector<NewPage>& taken,
                  std::span<const std::int32_t> owners = {});
   // The most positions that grow() could reach now.
-  std::int64_t reach(const SequencePages& sequence) const;
+  std::int64_t reach(const SequencePages& sequence, CoordinateSet among = {}) const;
 
   // Puts the full pages among the first `tokens.size()` positions into the tree: all of them are computed.
   void insert(SequencePages& sequence, std::span<const TokenId> tokens);
@@ -113,7 +114,9 @@ class KvCache {
     return static_cast<std::size_t>(coordinate * groups() + group);
   }
   bool make_free(std::size_t pool, std::int32_t pages);
-  bool settle_owners(std::int32_t pages, std::span<const std::int32_t> wanted);
+  bool settle_owners(std::int32_t pages, std::span<const std::int32_t> wanted, CoordinateSet among);
+  // room() of each coordinate in `among`, 0 of the others.
+  std::vector<std::int32_t> rooms(CoordinateSet among) const;
 
   std::vector<KvGroup> groups_;
   std::vector<PagePool> pools_;

@@ -12,6 +12,7 @@
 //   3. A sequence slot is reused only after a plan that closed it.
 //   4. There is one sub-batch for every (cp, dp) coordinate, possibly empty. Of a prompt's tokens each item
 //      lies with the coordinate that owns its pages; a decoded token lies with its sequence's home.
+//   5. Whatever a plan's work reads or writes lies with the coordinates that the plan is for.
 
 #pragma once
 
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "layout/coordinate_set.h"
 
 namespace shoal {
 
@@ -110,6 +112,8 @@ struct SubBatch {
 struct StepPlan {
   PlanNumber number;
   Epoch epoch;
+  // Those that compute it together and answer it; empty: all. The others apply what changes in the table.
+  CoordinateSet coordinates;
   std::vector<SequenceSlot> closes;
   std::vector<SequenceOpen> opens;
   std::vector<PageGrant> grants;
@@ -118,6 +122,8 @@ struct StepPlan {
   // For comparison (ContextPartition::kMasked): pages behind a prompt's tokens are attended to as well, and
   // what comes of it thrown away.
   bool compute_masked = false;
+
+  bool is_for(std::int32_t coordinate) const { return coordinates.empty() || coordinates.has(coordinate); }
 };
 
 struct TokenLogprob {

@@ -79,7 +79,7 @@ std::uint64_t row_bytes_moved(std::int64_t rows, std::int64_t width) {
 }
 
 std::uint64_t encoded_bytes(const StepPlan& plan) {
-  std::uint64_t total = 8 + 8 + 1;  // number, epoch, whether the masked is computed
+  std::uint64_t total = 8 + 8 + 8 + 1;  // number, epoch, coordinates, whether the masked is computed
   total += list_bytes(plan.closes, 4);
   total += 4;
   for (const SequenceOpen& open : plan.opens)

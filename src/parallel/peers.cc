@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "layout/coordinate_set.h"
 
 namespace shoal::parallel {
 namespace {
@@ -180,6 +181,9 @@ void Peers::receive_ids(std::span<TokenId> ids) {
 }
 
 Status check_degrees(const Degrees& d) {
+  if (d.cp > CoordinateSet::kMost)
+    return {ErrorCode::kUnsupported,
+            fmt::format("cp {}: a worker has at most {} coordinates", d.cp, CoordinateSet::kMost)};
   for (const auto& [name, degree] : {std::pair{"dp", d.dp}, {"ep", d.ep}}) {
     if (degree > 1)
       return {

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "layout/coordinate_set.h"
+
 namespace shoal::policy {
 namespace {
 
@@ -123,10 +125,15 @@ std::vector<PrefillShare> share_prefill(const CostModel& cost, std::span<const S
   const double seconds = streams ? limits.token_gap : limits.token_gap * kIdleGaps;
   std::int64_t waiting = 0;
   for (const PrefillCandidate& candidate : candidates) waiting += candidate.remaining;
+  // With coordinates that take no part nobody shares anything.
+  CoordinateSet working;
+  for (const PrefillCandidate& candidate : candidates) {
+    for (std::int32_t lane = 0; lane < candidate.lanes.degree; ++lane) working.add(candidate.lanes.at(lane));
+  }
   const bool fixed = limits.fixed_chunk > 0;
   Dealer dealer(cost, decode,
                 fixed ? std::min(limits.fixed_chunk, limits.max_rows)
-                      : pipelined_rows(waiting / std::ssize(decode), limits),
+                      : pipelined_rows(waiting / std::max(working.count(), 1), limits),
                 fixed);
   for (const std::size_t index : order) {
     const PrefillCandidate& candidate = candidates[index];

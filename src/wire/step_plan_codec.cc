@@ -21,8 +21,16 @@ constexpr auto kSampling = [](auto& io, auto& s) {
   fields(io, s.seed, s.choice, s.min_tokens, s.stop_ids, s.logprobs);
 };
 
+void coordinates(ByteWriter& out, const CoordinateSet& set) { out.put(set.bits()); }
+void coordinates(ByteReader& in, CoordinateSet& set) {
+  std::uint64_t bits = 0;
+  in.get(bits);
+  set = CoordinateSet(bits);
+}
+
 constexpr auto kPlan = [](auto& io, auto& plan) {
   fields(io, plan.number, plan.epoch);
+  coordinates(io, plan.coordinates);
   list_of(io, plan.closes, 4, [&](auto& slot) { field(io, slot); });
   list_of(io, plan.opens, kLeastOpen, [&](auto& open) {
     field(io, open.sequence);

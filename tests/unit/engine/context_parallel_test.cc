@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <future>
 
 #include "engine_rig.h"
 #include "exactness_matrix.h"
@@ -333,6 +335,38 @@ TEST(ContextParallelModels, DefaultModeIsClose) {
       }
     }
   }
+}
+
+// One coordinate stands in the middle of a step until the other has answered a whole request.
+TEST(ContextParallelModels, CoordinatesThatShareNothingDoNotWait) {
+  SHOAL_NEEDS_STORIES();
+  Client quick, slow;
+  std::promise<void> over;
+  std::shared_future<void> is_over = over.get_future().share();
+  std::atomic<bool> stood = false;
+  const LogitsObserver observer = [&](const SamplingParams& sampling, std::uint64_t index, TokenId,
+                                      std::span<const float>) {
+    if (sampling.seed != 2 || index != 0) return;
+    stood = true;
+    EXPECT_EQ(is_over.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  };
+  EngineOptions options =
+      options_for({stories(), {}}, {{.cp = 2}}, std::make_shared<ThreadLauncher>("test", observer));
+  options.logits_observer = observer;
+  const std::unique_ptr<Engine> engine = start(options);
+  ASSERT_NE(engine, nullptr);
+  // The first runs when the second comes, which is given the other coordinate.
+  ASSERT_TRUE(engine->submit(request_of(prompt_of(40, 1), 150, 1), quick.sink()).ok());
+  ASSERT_TRUE(quick.wait_for_events(1));
+  ASSERT_TRUE(engine->submit(request_of(prompt_of(50, 2), 3, 2), slow.sink()).ok());
+  EXPECT_TRUE(quick.wait(std::chrono::seconds(30)));
+  EXPECT_EQ(quick.ids().size(), 150U);
+  over.set_value();
+  ASSERT_TRUE(slow.wait());
+  EXPECT_TRUE(slow.error.ok()) << slow.error.message();
+  EXPECT_EQ(slow.ids().size(), 3U);
+  EXPECT_TRUE(stood);
+  expect_pages_back(*engine);
 }
 
 // What no pool holds alone, several hold together.

@@ -1,7 +1,8 @@
-// A rank for tests of the scheduler: it applies plans strictly and "computes" by writing each token into the
-// page and place where its KV would lie. What it samples is a hash of all that a query may see, read back
-// through the page table: a page given to two sequences, freed too early or cached under the wrong prefix
-// changes the answer.
+// The ranks of all coordinates, for tests of the scheduler: they apply plans strictly and "compute" by
+// writing each token into the page and place where its KV would lie. What they sample is a hash of all that a
+// query may see, read back through the page table: a page given to two sequences, freed too early or cached
+// under the wrong prefix changes the answer. Tables change when a plan comes, work may be done later: a slot
+// or page given out before work that needs it is done shows.
 
 #pragma once
 
@@ -68,18 +69,24 @@ struct FakeModel {
 
 class FakeRank {
  public:
-  FakeRank(FakeModel model, std::vector<std::int32_t> pages, std::int32_t slots)
-      : model_(std::move(model)), rows_(static_cast<std::size_t>(slots)) {
-    for (const std::int32_t n : pages)
-      bytes_.emplace_back(static_cast<std::size_t>(n) * kPageTokens, TokenId{-999});
-    generations_.resize(pages.size());
+  FakeRank(FakeModel model, std::vector<std::int32_t> pages, std::int32_t slots, std::int32_t coordinates = 1)
+      : coordinates_(coordinates), model_(std::move(model)), rows_(static_cast<std::size_t>(slots)) {
+    for (std::int32_t c = 0; c < coordinates; ++c) {
+      for (const std::int32_t n : pages)
+        bytes_.emplace_back(static_cast<std::size_t>(n) * kPageTokens, TokenId{-999});
+    }
+    generations_.resize(bytes_.size());
   }
 
   StepResult run(const StepPlan& plan) {
-    StepResult result;
-    result.number = plan.number;
+    apply(plan);
+    return compute(plan);
+  }
+
+  // What every rank does with a plan, in number order.
+  void apply(const StepPlan& plan) {
     EXPECT_EQ(plan.number.value, ++plans_) << "plans are consecutive";
-    EXPECT_EQ(plan.sub_batches.size(), 1U);
+    EXPECT_EQ(std::ssize(plan.sub_batches), coordinates_);
     for (const SequenceSlot slot : plan.closes) {
       EXPECT_TRUE(at(slot).open) << "closes what is open";
       at(slot) = {};
@@ -94,15 +101,29 @@ class FakeRank {
       row.last = open.output.empty() ? -1 : open.output.back();
       row.prompt = open.prompt;
       row.room = open.room;
-      row.tables.assign(bytes_.size(), {});
+      row.tables.assign(model_.groups.size(), {});
     }
     for (const PageGrant& grant : plan.grants) take(grant);
     for (const PageRelease& release : plan.releases) {
       auto& table = at(release.sequence).tables[static_cast<std::size_t>(release.group.value)];
-      for (std::int32_t i = 0; i < release.first_kept; ++i) table[static_cast<std::size_t>(i)] = -1;
+      for (std::int32_t i = 0; i < release.first_kept; ++i) table[static_cast<std::size_t>(i)] = {-1, -1};
     }
+  }
+
+  // What the coordinates do that it is for.
+  StepResult compute(const StepPlan& plan) {
+    StepResult result;
+    result.number = plan.number;
+    plan_ = &plan;
     rows_computed_ = 0;
-    for (const WorkItem& item : plan.sub_batches.front().items) work(item, result);
+    for (std::int32_t c = 0; c < coordinates_; ++c) {
+      const std::vector<WorkItem>& items = plan.sub_batches[static_cast<std::size_t>(c)].items;
+      EXPECT_TRUE(plan.is_for(c) || items.empty());
+      for (const WorkItem& item : items) write(item, c, result);
+    }
+    for (const SubBatch& batch : plan.sub_batches) {
+      for (const WorkItem& item : batch.items) sample(item, result);
+    }
     seconds = 1e-3 * static_cast<double>(rows_computed_) + 1e-4;
     result.stage_seconds.assign(static_cast<std::size_t>(stages), seconds);
     return result;
@@ -118,8 +139,8 @@ class FakeRank {
   std::int32_t stages = 1;
   double seconds = 0;  // of the last plan
 
-  // Slots of the pages of prompts that go to another worker, by room, group and logical page.
-  std::map<std::uint64_t, std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t>> departed;
+  // Pages of prompts that go to another worker, by room, group and logical page.
+  std::map<std::uint64_t, std::map<std::pair<std::int32_t, std::int32_t>, PageId>> departed;
 
   std::int64_t rows_computed() const { return rows_computed_; }
   std::int32_t open_sequences() const {
@@ -127,12 +148,16 @@ class FakeRank {
   }
 
   // What lies in a page: its tokens.
-  std::span<TokenId> page(std::int32_t group, std::int32_t slot) {
-    return std::span(bytes_.at(static_cast<std::size_t>(group)))
-        .subspan(static_cast<std::size_t>(slot) * kPageTokens, kPageTokens);
+  std::span<TokenId> page(PageId page) {
+    return std::span(bytes_.at(static_cast<std::size_t>(page.pool)))
+        .subspan(static_cast<std::size_t>(page.slot) * kPageTokens, kPageTokens);
   }
 
  private:
+  struct Place {
+    std::int32_t pool = -1;
+    std::int32_t slot = -1;
+  };
   struct Row {
     bool open = false;
     SamplingParams sampling;
@@ -140,7 +165,7 @@ class FakeRank {
     std::size_t outputs = 0;
     TokenId last = -1;
     std::int64_t room = -1;
-    std::vector<std::vector<std::int32_t>> tables;
+    std::vector<std::vector<Place>> tables;  // by group and logical page
   };
 
   Row& at(SequenceSlot slot) { return rows_.at(static_cast<std::size_t>(slot.value)); }
@@ -148,34 +173,42 @@ class FakeRank {
   void take(const PageGrant& grant) {
     const auto g = static_cast<std::size_t>(grant.group.value);
     EXPECT_TRUE(at(grant.sequence).open);
-    EXPECT_EQ(grant.page.pool, grant.group.value);
+    EXPECT_EQ(grant.page.pool % std::ssize(model_.groups), grant.group.value);
     auto& table = at(grant.sequence).tables[g];
     if (table.size() <= static_cast<std::size_t>(grant.logical_page))
-      table.resize(static_cast<std::size_t>(grant.logical_page) + 1, -1);
-    table[static_cast<std::size_t>(grant.logical_page)] = grant.page.slot;
+      table.resize(static_cast<std::size_t>(grant.logical_page) + 1);
+    table[static_cast<std::size_t>(grant.logical_page)] = {grant.page.pool, grant.page.slot};
     if (const std::int64_t room = at(grant.sequence).room; room >= 0)
-      departed[static_cast<std::uint64_t>(room)][{grant.group.value, grant.logical_page}] = grant.page.slot;
-    std::uint32_t& generation = generations_[g][grant.page.slot];
+      departed[static_cast<std::uint64_t>(room)][{grant.group.value, grant.logical_page}] = grant.page;
+    std::uint32_t& generation = generations_[static_cast<std::size_t>(grant.page.pool)][grant.page.slot];
     EXPECT_GE(grant.page.generation, generation) << "G2";
     generation = grant.page.generation;
   }
 
-  TokenId& place(const Row& row, std::size_t group, std::int64_t position) {
-    const std::int32_t slot = row.tables[group].at(static_cast<std::size_t>(position / kPageTokens));
-    EXPECT_GE(slot, 0) << "position " << position << " was given back";
-    return bytes_[group].at(static_cast<std::size_t>(slot) * kPageTokens +
-                            static_cast<std::size_t>(position % kPageTokens));
+  std::int32_t owner(const Place& place) const {
+    return place.pool / static_cast<std::int32_t>(model_.groups.size());
   }
 
-  void work(const WorkItem& item, StepResult& result) {
+  TokenId& place(const Row& row, std::size_t group, std::int64_t position) {
+    const Place& at = row.tables[group].at(static_cast<std::size_t>(position / kPageTokens));
+    EXPECT_GE(at.slot, 0) << "position " << position << " was given back";
+    EXPECT_TRUE(plan_->is_for(owner(at))) << "position " << position << " lies elsewhere";
+    return bytes_[static_cast<std::size_t>(at.pool)].at(static_cast<std::size_t>(at.slot) * kPageTokens +
+                                                        static_cast<std::size_t>(position % kPageTokens));
+  }
+
+  void write(const WorkItem& item, std::int32_t coordinate, StepResult& result) {
     Row& row = at(item.sequence);
     EXPECT_TRUE(row.open);
     std::vector<TokenId> tokens = item.tokens;
     if (tokens.empty()) tokens.push_back(row.last);
-    std::uint64_t logits = 0;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       const std::int64_t position = item.start + static_cast<std::int64_t>(i);
-      for (std::size_t g = 0; g < bytes_.size(); ++g) place(row, g, position) = tokens[i];
+      for (std::size_t g = 0; g < row.tables.size(); ++g) {
+        place(row, g, position) = tokens[i];
+        const Place& page = row.tables[g][static_cast<std::size_t>(position / kPageTokens)];
+        EXPECT_TRUE(item.tokens.empty() || owner(page) == coordinate) << "P12";
+      }
       ++rows_computed_;
       const bool scored =
           item.prompt_logprobs >= 0 && static_cast<std::size_t>(position) + 1 < row.prompt.size();
@@ -186,9 +219,14 @@ class FakeRank {
                                           -1.0F,
                                           {}});
     }
+  }
+
+  void sample(const WorkItem& item, StepResult& result) {
     if (!item.sample) return;
-    logits = model_.hash(item.start + item.count() - 1,
-                         [&](std::size_t g, std::int64_t position) { return place(row, g, position); });
+    Row& row = at(item.sequence);
+    const std::uint64_t logits =
+        model_.hash(item.start + item.count() - 1,
+                    [&](std::size_t g, std::int64_t position) { return place(row, g, position); });
     row.last = model_.sample(logits, row.sampling, row.outputs++);
     SampledToken token;
     token.sequence = item.sequence;
@@ -196,8 +234,11 @@ class FakeRank {
     result.sampled.push_back(token);
   }
 
+  std::int32_t coordinates_;
   FakeModel model_;
   std::vector<Row> rows_;
+  const StepPlan* plan_ = nullptr;  // being computed
+  // By pool.
   std::vector<std::vector<TokenId>> bytes_;
   std::vector<std::map<std::int32_t, std::uint32_t>> generations_;
   std::uint64_t plans_ = 0;

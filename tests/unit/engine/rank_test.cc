@@ -95,6 +95,16 @@ class RankTest : public testing::Test {
   bool throws_ = false;
 };
 
+TEST_F(RankTest, WorkForOthersIsRefused) {
+  StepPlan first = plan();
+  first.coordinates = CoordinateSet::of(0);
+  begin(first, 0, 0);
+  EXPECT_EQ(rank_->run(first).error, "");
+  StepPlan other = plan();
+  other.coordinates = CoordinateSet::first(2);
+  EXPECT_NE(rank_->run(other).error.find("more than 1 coordinates"), std::string::npos);
+}
+
 TEST_F(RankTest, APlanThatThrowsFailsItsSequencesAlone) {
   StepPlan first = plan();
   begin(first, 0, 0);

@@ -95,8 +95,7 @@ class SchedulerHandover : public testing::Test {
         const auto& pages = prefill->rank->departed[shared.departure->number];
         const auto from = pages.find({page.group, page.logical});
         ASSERT_NE(from, pages.end()) << "page " << page.logical << " was never granted";
-        std::ranges::copy(prefill->rank->page(page.group, from->second),
-                          decode->rank->page(page.group, page.page.slot).begin());
+        std::ranges::copy(prefill->rank->page(from->second), decode->rank->page(page.page).begin());
         ++pages_moved;
       }
     }
@@ -187,6 +186,46 @@ TEST_F(SchedulerHandover, ManyShareFewPagesOnBothSides) {
   expect_answers();
   EXPECT_GT(decode->scheduler->stats(decode->time).preemptions, 0U);
   EXPECT_EQ(prefill->scheduler->stats(prefill->time).preemptions, 0U);
+}
+
+// Coordinates on both sides, and results in any order.
+TEST_F(SchedulerHandover, CoordinatesOfBothSidesMeet) {
+  SchedulerRig::Options few;
+  few.pages = 14;
+  few.windows = {0, 40};
+  few.fixed_chunk = 48;
+  few.max_sequences = 6;
+  few.coordinates = 2;
+  SchedulerRig::Options three = few;
+  three.coordinates = 3;
+  few.cp_force = 2;
+  make(few, three);
+  prefill->random.emplace(1);
+  decode->random.emplace(2);
+  std::mt19937 random(7);
+  for (std::size_t i = 0; i < 60; ++i) {
+    const auto tokens = static_cast<std::int32_t>(1 + random() % 100);
+    ask(prompt_of(1 + random() % 300, i % 9), tokens);
+  }
+  run();
+  expect_answers();
+}
+
+// Whatever decodes on one coordinate does not keep others waiting.
+TEST_F(SchedulerHandover, AShortPromptArrivesOnOneCoordinate) {
+  SchedulerRig::Options two;
+  two.coordinates = 2;
+  make({}, two);
+  for (std::size_t i = 0; i < 4; ++i) ask(prompt_of(300 + i, i), 20);
+  decode->on_plan = [&](const StepPlan& plan) {
+    const bool work =
+        std::ranges::any_of(plan.sub_batches, [](const auto& batch) { return !batch.items.empty(); });
+    if (work) {
+      EXPECT_EQ(plan.coordinates.count(), 1);
+    }
+  };
+  run();
+  expect_answers();
 }
 
 TEST_F(SchedulerHandover, NothingIsComputedForAWorkerThatHasNotCalled) {

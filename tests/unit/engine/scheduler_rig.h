@@ -1,13 +1,16 @@
-// Drives a Scheduler against a FakeRank with two plans in flight and a clock of its own, and gathers what
-// each request was sent.
+// Drives a Scheduler against FakeRanks with two plans in flight for each coordinate and a clock of its own,
+// and gathers what each request was sent.
 
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -39,6 +42,8 @@ class SchedulerRig {
     std::int32_t fixed_chunk = 0;
     std::int32_t vocabulary = 64;
     std::int32_t stages = 1;
+    std::int32_t coordinates = 1;
+    std::int32_t cp_force = 0;
   };
 
   explicit SchedulerRig(Options options) : options_(options) {
@@ -50,13 +55,16 @@ class SchedulerRig {
     scheduler_options.kv_pages.assign(options.windows.size(), options.pages);
     scheduler_options.vocabulary = options.vocabulary;
     scheduler_options.parameters = 100'000'000;
-    scheduler_options.context = std::min(options.context, options.pages * kPageTokens);
+    scheduler_options.context = context();
     scheduler_options.max_sequences = options.max_sequences;
     scheduler_options.batch.fixed_chunk = options.fixed_chunk;
     scheduler_options.stages = options.stages;
-    scheduler_options.plans_in_flight = static_cast<std::size_t>(options.stages) + 1;
+    scheduler_options.plans_in_flight = options.stages + 1;
+    scheduler_options.coordinates = options.coordinates;
+    scheduler_options.cp_force = options.cp_force;
     scheduler.emplace(scheduler_options, std::make_shared<FakeTokenizer>(options.vocabulary));
-    rank.emplace(model, scheduler_options.kv_pages, sequence_slots(options.max_sequences));
+    rank.emplace(model, scheduler_options.kv_pages, sequence_slots(options.max_sequences),
+                 options.coordinates);
     rank->stages = options.stages;
   }
 
@@ -71,15 +79,20 @@ class SchedulerRig {
     return id;
   }
 
-  // Composes what may be composed, then answers the oldest plan. False where nothing was in flight.
+  // Composes what may be composed, then answers one plan: the oldest, or, where `random` is set, any of those
+  // that coordinates may be done with. False where none can be answered.
   bool step() {
-    while (auto plan = scheduler->compose(time)) plans.push_back(*std::move(plan));
-    EXPECT_LE(plans.size(), static_cast<std::size_t>(options_.stages) + 1);
-    if (plans.empty()) return false;
-    const StepPlan plan = std::move(plans.front());
-    plans.pop_front();
+    while (auto plan = scheduler->compose(time)) {
+      rank->apply(*plan);
+      plans.push_back(*std::move(plan));
+    }
+    check_in_flight();
+    const auto done = next_done();
+    if (!done) return false;
+    const StepPlan plan = std::move(plans[*done]);
+    plans.erase(plans.begin() + static_cast<std::ptrdiff_t>(*done));
     if (on_plan) on_plan(plan);
-    StepResult result = rank->run(plan);
+    StepResult result = rank->compute(plan);
     time += std::chrono::duration_cast<Clock::duration>(Seconds(rank->seconds));
     if (fail_next) {
       result.error = *std::move(fail_next);
@@ -88,6 +101,12 @@ class SchedulerRig {
     scheduler->apply(std::move(result), time);
     check_balance();
     return true;
+  }
+
+  // Of those in flight, how many are for this coordinate.
+  std::int32_t in_flight(std::int32_t coordinate) const {
+    return static_cast<std::int32_t>(
+        std::ranges::count_if(plans, [&](const StepPlan& plan) { return plan.is_for(coordinate); }));
   }
 
   // What is in flight is never answered, and the ranks begin anew.
@@ -123,7 +142,9 @@ class SchedulerRig {
     EXPECT_EQ(rank->open_sequences(), 0);
   }
 
-  std::int32_t context() const { return std::min(options_.context, options_.pages * kPageTokens); }
+  std::int32_t context() const {
+    return std::min(options_.context, options_.pages * options_.coordinates * kPageTokens);
+  }
 
   FakeModel model;
   std::optional<Scheduler> scheduler;
@@ -132,9 +153,25 @@ class SchedulerRig {
   std::map<std::uint64_t, Received> received;
   std::optional<std::string> fail_next;
   std::function<void(const StepPlan&)> on_plan;
+  std::optional<std::mt19937> random;
+  CoordinateSet stuck;  // coordinates that answer nothing
   TimePoint time = TimePoint{} + std::chrono::hours(1);
 
  private:
+  void check_in_flight() const {
+    for (std::int32_t c = 0; c < options_.coordinates; ++c) ASSERT_LE(in_flight(c), options_.stages + 1);
+  }
+  // Each coordinate runs its plans in order.
+  std::optional<std::size_t> next_done() {
+    std::vector<std::size_t> done;
+    CoordinateSet busy = stuck;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (!busy.meets(plans[i].coordinates)) done.push_back(i);
+      busy.add(plans[i].coordinates);
+    }
+    if (done.empty()) return std::nullopt;
+    return done[random ? (*random)() % done.size() : 0];
+  }
   void take(std::uint64_t id, OutputEvent&& event) {
     Received& r = received.at(id);
     if (r.lasts > 0) ++r.events_after_last;

@@ -520,7 +520,10 @@ TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
                       .context = 300,
                       .max_sequences = static_cast<std::int32_t>(1 + random() % 10),
                       .fixed_chunk = static_cast<std::int32_t>(random() % 3 == 0 ? 1 + random() % 50 : 0),
-                      .stages = static_cast<std::int32_t>(1 + seed % 3)});
+                      .stages = static_cast<std::int32_t>(1 + seed % 3),
+                      .coordinates = static_cast<std::int32_t>(1 + seed / 3 % 3),
+                      .cp_force = static_cast<std::int32_t>(seed % 2 == 0 ? 0 : 1 + random() % 3)});
+    rig.random.emplace(seed);
     struct Sent {
       GenerateRequest request;
       bool disturbed = false;

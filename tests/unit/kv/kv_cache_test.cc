@@ -267,5 +267,30 @@ TEST(KvCache, PagesLieWithSeveralCoordinates) {
   for (std::int32_t c = 0; c < 3; ++c) EXPECT_EQ(cache.counts(0, c).free, 4);
 }
 
+// Others' room is left alone, however much there is.
+TEST(KvCache, PagesComeFromTheCoordinatesNamed) {
+  const std::int32_t capacities[] = {4};
+  KvCache cache(groups_with({0}), capacities, 3);
+  SequencePages sequence;
+  std::vector<NewPage> taken;
+  cache.open(sequence, {}, std::vector<TokenId>(9 * 32, 1), 0, taken);
+  CoordinateSet two = CoordinateSet::of(0);
+  two.add(2);
+  EXPECT_EQ(cache.reach(sequence, two), 8 * 32);
+  const std::int32_t owners[] = {0, 0, 0, 0, 0, 0};
+  EXPECT_FALSE(cache.grow(sequence, 5 * 32, taken, owners, CoordinateSet::of(0)).ok());
+  EXPECT_TRUE(taken.empty());
+  ASSERT_TRUE(cache.grow(sequence, 6 * 32, taken, owners, two).ok());
+  EXPECT_EQ(cache.counts(0, 0).held, 4);
+  EXPECT_EQ(cache.counts(0, 1).held, 0);
+  EXPECT_EQ(cache.counts(0, 2).held, 2);
+  const std::int32_t elsewhere[] = {1};
+  ASSERT_TRUE(cache.grow(sequence, 7 * 32, taken, elsewhere, two).ok());
+  EXPECT_EQ(cache.counts(0, 1).held, 0);
+  EXPECT_EQ(cache.reach(sequence, two), 8 * 32);
+  EXPECT_FALSE(cache.grow(sequence, 9 * 32, taken, elsewhere, two).ok());
+  cache.release(sequence);
+}
+
 }  // namespace
 }  // namespace shoal::kv

@@ -24,6 +24,7 @@ StepPlan full_plan() {
   open.sampling.logprobs = 5;
   open.prompt = {1, 2, 3};
   open.output = {4};
+  plan.coordinates = CoordinateSet(0x8000000000000005ULL);
   open.room = 77;
   open.room_tokens = 40;
   plan.opens = {open, SequenceOpen{}};
@@ -49,6 +50,7 @@ TEST(StepPlanBytes, ComeBackAsTheyWent) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(encode(*plan), bytes);
   EXPECT_EQ(plan->number, PlanNumber(7));
+  EXPECT_EQ(plan->coordinates.bits(), 0x8000000000000005ULL);
   EXPECT_EQ(plan->opens[0].sampling.seed, 0x123456789abcdefULL);
   EXPECT_EQ(plan->opens[0].sampling.logit_bias[1].second, -2);
   EXPECT_EQ(plan->opens[0].room, 77);
