@@ -117,6 +117,10 @@ void add_rank(CLI::App& app, int& exit_code) {
   rank->add_option("--packed-cache", flags->join.packed_cache,
                    "Folder that keeps packed weights here; default: where the head has it")
       ->check(not_empty("names no folder", "DIR"));
+  rank->add_option("--fabric", flags->join.fabric,
+                   "Interface here of the trusted network that the head's --fabric is on; default: of the "
+                   "head's name")
+      ->check(not_empty("names no interface", "IFACE"));
   rank->add_option("--host-id", flags->join.host,
                    "What tells this host from others; default: boot id and network namespace")
       ->check(host_id_check());

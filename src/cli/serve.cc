@@ -286,6 +286,12 @@ void add_joining_flags(CLI::App& serve, ServeFlags& flags) {
   listen->check(endpoint_check());
   token->check(not_empty("names no file", "FILE"));
   listen->needs(token);
+  serve
+      .add_option("--fabric", flags.engine.joining.fabric,
+                  "Interface of a trusted network, over which ranks of other hosts are reached with UCX; "
+                  "default: TCP, which is authenticated")
+      ->check(not_empty("names no interface", "IFACE"))
+      ->needs(listen);
   auto* gateways =
       serve
           .add_option("--gateway", flags.gateways,

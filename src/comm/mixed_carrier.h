@@ -1,4 +1,5 @@
-// The carrier of a worker on several hosts: between ranks of one host through its memory, to others by TCP.
+// The carrier of a worker on several hosts: between ranks of one host through its memory, to others by the
+// network's.
 //
 // Thread-safety: as Carrier.
 // Ownership: owns both carriers.
@@ -25,11 +26,14 @@ class MixedCarrier : public Carrier {
  public:
   // near: of each rank of the worker, whether it is on this host.
   MixedCarrier(std::unique_ptr<Carrier> network, std::unique_ptr<Carrier> host, std::vector<bool> near)
-      : network_(std::move(network)), host_(std::move(host)), near_(std::move(near)) {}
+      : network_(std::move(network)),
+        host_(std::move(host)),
+        near_(std::move(near)),
+        name_(std::string(network_->name()) + " and " + host_->name()) {}
 
   std::int32_t rank() const override { return network_->rank(); }
   std::int32_t ranks() const override { return network_->ranks(); }
-  const char* name() const override { return "tcp and shm"; }
+  const char* name() const override { return name_.c_str(); }
   Status transfer(std::span<const Outgoing> out, std::span<const Incoming> in, TimePoint deadline) override {
     split(out, near_out_, far_out_);
     split(in, near_in_, far_in_);
@@ -67,6 +71,7 @@ class MixedCarrier : public Carrier {
   std::unique_ptr<Carrier> network_;
   std::unique_ptr<Carrier> host_;
   std::vector<bool> near_;
+  std::string name_;
   // Of the call at hand; kept for their capacity.
   std::vector<Outgoing> near_out_, far_out_;
   std::vector<Incoming> near_in_, far_in_;

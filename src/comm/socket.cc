@@ -67,6 +67,17 @@ Socket::~Socket() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+void Socket::probe_when_silent() const {
+  const auto set = [this](int level, int option, int value) {
+    ::setsockopt(fd_, level, option, &value, sizeof value);
+  };
+  // Three probes, a second apart, after a second of silence. A Unix socket refuses, no harm.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
 Status Socket::send(std::span<const std::byte> bytes, TimePoint deadline) {
   while (!bytes.empty()) {
     SHOAL_ASSIGN(n, send_some(bytes));

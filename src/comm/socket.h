@@ -43,6 +43,9 @@ class Socket {
   // Until there is something to read (or the end of it).
   Status await_readable(TimePoint deadline) const;
   Status await_writable(TimePoint deadline) const;
+  // From now on a peer whose kernel is silent for some 4 s ends the connection, also one that nothing is sent
+  // to.
+  void probe_when_silent() const;
   // The address by which the peer was reached, as digits: where it can reach back. Empty where it has none.
   std::string local_host() const;
   // The peer's address as digits, "HOST:PORT"; empty where it has none.

@@ -23,17 +23,6 @@ constexpr std::chrono::seconds kSilence{3};
 // Between two looks at links that do not move.
 constexpr std::chrono::milliseconds kLook{500};
 
-// Three probes, a second apart, of a peer that has been silent for a second. A Unix socket refuses, no harm.
-void probe_when_silent(int fd) {
-  const auto set = [fd](int level, int option, int value) {
-    ::setsockopt(fd, level, option, &value, sizeof value);
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-}
-
 // BBR spaces packets out by a clock, which a network inside a cluster need not have: over loopback sums took
 // twice as long, and a message of 1 MiB 190 us instead of 95. Reno is in every kernel and open to everybody.
 void send_unpaced(int fd) {
@@ -71,7 +60,7 @@ TcpCarrier::TcpCarrier(std::int32_t rank, std::vector<Socket> sockets, Options o
     : rank_(rank), peers_(sockets.size()), options_(options) {
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     if (sockets[i].open()) {
-      probe_when_silent(sockets[i].fd());
+      sockets[i].probe_when_silent();
       send_unpaced(sockets[i].fd());
     }
     peers_[i].socket = std::move(sockets[i]);

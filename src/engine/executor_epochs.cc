@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/shm_meeting.h"
+#include "comm/ucx_library.h"
 #include "core/available_memory.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
@@ -56,6 +57,7 @@ Status check_joining(const RankJoining& joining, const Layout& layout) {
             fmt::format("--local-ranks {}: the other {} ranks need --listen-ranks to join at",
                         joining.local_ranks, layout.ranks() - joining.local_ranks),
             "--local-ranks"};
+  if (!joining.fabric.empty()) SHOAL_TRY(comm::check_fabric(joining.fabric));
   if (layout.ranks() == 1 && joining.from_elsewhere())
     return {ErrorCode::kInvalidArgument, "--listen-ranks: with --tp 1 --pp 1 --cp 1 no rank has to join",
             "--listen-ranks"};
@@ -110,6 +112,7 @@ wire::Assign assign_of(const EngineOptions& options, const RankSettings& setting
   assign.balance = balance_name(options.balance);
   assign.sums = dtype_name(options.sums);
   assign.role = options.role;
+  assign.fabric = options.joining.fabric;
   return assign;
 }
 
@@ -346,6 +349,7 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
   meeting.lanes = start.lanes;
   meeting.ring_bytes = start.ring_bytes;
   meeting.spin = settings.spin;
+  meeting.fabric = joining.fabric;
   // Rank 0 is called by all and calls nobody.
   meeting.endpoints.resize(start.hosts.size());
   SHOAL_TRY(ranks->send_start(start));
@@ -359,6 +363,9 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
   }
   RankConnection connection = *std::move(connected);
   log(LogLevel::kInfo, "ranks.connected", "epoch={} carrier=\"{}\"", epoch.value, connection.carrier->name());
+  if (!meeting.fabric.empty())
+    log(LogLevel::kWarn, "ranks.fabric", "interface={} reason=\"{}\"", meeting.fabric,
+        meeting.one_host() ? "--fabric has no use: all ranks share this host's memory" : kFabricWarning);
   if (settings.sums != DType::kF32 && !sums_leave_hosts(meeting))
     log(LogLevel::kWarn, "layout.wire",
         "reason=\"--wire {}: no ranks that sum together are on different hosts\"", dtype_name(settings.sums));

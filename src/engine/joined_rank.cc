@@ -16,6 +16,7 @@
 #include "comm/ledger.h"
 #include "comm/pulsed_link.h"
 #include "comm/shm_layout.h"
+#include "comm/ucx_library.h"
 #include "core/available_memory.h"
 #include "core/log.h"
 #include "engine/interrupt.h"
@@ -233,11 +234,21 @@ class JoinedRank {
     SHOAL_ASSIGN(body, expect(MessageType::kAssign));
     SHOAL_ASSIGN(assign, wire::decode_assign(body));
     assign_ = std::move(assign);
+    SHOAL_TRY(choose_fabric());
     SHOAL_ASSIGN(settings, settings_of(assign_, options_));
     settings_ = std::move(settings);
     log(LogLevel::kInfo, "rank.joined", "rank={} epoch={} model={}", assign_.rank, assign_.epoch.value,
         settings_.model.string());
     return {};
+  }
+
+  // Before anything is loaded.
+  Status choose_fabric() {
+    if (assign_.fabric.empty() && !options_.fabric.empty())
+      return {ErrorCode::kInvalidArgument,
+              fmt::format("--fabric {}: the head has none: give it there, too", options_.fabric)};
+    fabric_ = options_.fabric.empty() ? assign_.fabric : options_.fabric;
+    return fabric_.empty() ? Status() : comm::check_fabric(fabric_);
   }
 
   Status load() {
@@ -302,6 +313,7 @@ class JoinedRank {
     meeting.name = start.meeting;
     meeting.lanes = start.lanes;
     meeting.ring_bytes = start.ring_bytes;
+    meeting.fabric = fabric_;
     const auto here = std::ranges::count(start.hosts, start.hosts[static_cast<std::size_t>(settings_.rank)]);
     meeting.spin = settings_.spin && here * parts_.pool->size() <= usable_cores();
     if (meeting.one_host()) return meeting;
@@ -332,6 +344,9 @@ class JoinedRank {
     if (!connection.ok()) return connection.error();
     log(LogLevel::kInfo, "rank.connected", "rank={} carrier=\"{}\"", settings_.rank,
         connection->carrier->name());
+    if (!meeting.fabric.empty() && !meeting.one_host())
+      log(LogLevel::kWarn, "ranks.fabric", "rank={} interface={} reason=\"{}\"", settings_.rank,
+          meeting.fabric, kFabricWarning);
     to_head_ = {meeting.scopes().front()};
     parts_.connect(meeting, *std::move(connection), options_.faults);
     Rank::Options options;
@@ -405,6 +420,7 @@ class JoinedRank {
   wire::Assign assign_;
   RankSettings settings_;
   RankParts parts_;
+  std::string fabric_;
   std::int64_t pages_ = 0;
   ControlCharge to_head_;
   std::optional<comm::Listener> listener_;  // while others may call

@@ -33,6 +33,8 @@ struct JoinOptions {
   // Where the other ranks call this one. No host: at the address that the head was reached from. Port 0: a
   // free one.
   comm::Endpoint advertise;
+  // This host's interface of the network that the head's is of; empty: it has the head's name.
+  std::string fabric;
   // Whether a head that does not listen yet is waited for: one that starts its ranks itself does.
   bool await_head = false;
   // The head went while weights are being packed, which nothing can cut short: a process ends here.

@@ -9,6 +9,7 @@
 #include "comm/shm_carrier.h"
 #include "comm/tcp_carrier.h"
 #include "comm/tcp_mesh.h"
+#include "comm/ucx_carrier.h"
 
 namespace shoal::engine {
 namespace {
@@ -102,6 +103,22 @@ Expected<std::vector<comm::Socket>> call_and_answer(const RankMeeting& meeting,
                             [&](const comm::Socket* call) { interrupt.watch_call(call); });
 }
 
+Expected<std::unique_ptr<comm::Carrier>> to_other_hosts(const RankMeeting& meeting,
+                                                        std::vector<comm::Socket> mesh, Interrupt& interrupt,
+                                                        TimePoint deadline) {
+  if (meeting.fabric.empty()) {
+    comm::TcpCarrier::Options options;
+    if (!meeting.spin) options.looks = 0;
+    return std::unique_ptr<comm::Carrier>(
+        std::make_unique<comm::TcpCarrier>(meeting.rank, std::move(mesh), options));
+  }
+  comm::UcxCarrier::Options options{meeting.fabric};
+  if (!meeting.spin) options.looks = 0;
+  options.stop = [&] { return interrupt.tripped(); };
+  SHOAL_ASSIGN(ucx, comm::UcxCarrier::connect(meeting.rank, std::move(mesh), std::move(options), deadline));
+  return std::unique_ptr<comm::Carrier>(std::move(ucx));
+}
+
 }  // namespace
 
 std::uint64_t ring_bytes_for(const Layout& layout, std::int64_t hidden) {
@@ -140,10 +157,9 @@ Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::C
   if (listener == nullptr)
     return Status(ErrorCode::kCorrupt, "ranks are on several hosts and this one listens to none");
   SHOAL_ASSIGN(sockets, call_and_answer(meeting, token, *listener, interrupt, deadline));
-  comm::TcpCarrier::Options options;
-  if (!meeting.spin) options.looks = 0;
   RankConnection connection;
-  connection.carrier = std::make_unique<comm::TcpCarrier>(meeting.rank, std::move(sockets), options);
+  SHOAL_ASSIGN(network, to_other_hosts(meeting, std::move(sockets), interrupt, deadline));
+  connection.carrier = std::move(network);
   if (std::ranges::count(meeting.hosts, host_of(meeting, meeting.rank)) > 1) {
     SHOAL_ASSIGN(shared, share_memory(meeting, layout, pool, interrupt, deadline));
     connection.host = std::move(shared.host);

@@ -40,6 +40,7 @@ struct RankMeeting {
   std::int32_t lanes = 1;
   std::uint64_t ring_bytes = 0;
   bool spin = false;
+  std::string fabric;  // interface by which ranks of other hosts are reached with UCX; empty: TCP
 
   bool one_host() const;
   // Of each rank, seen from this one.
@@ -54,8 +55,14 @@ struct RankConnection {
   std::unique_ptr<comm::ShmHost> host;
 };
 
-// Between ranks of one host all goes through its memory, to others by TCP. listener: null on one host. Ends
-// early where `interrupt` is tripped.
+// What whoever opens a fabric is told.
+inline constexpr const char* kFabricWarning =
+    "what comes over a fabric is not authenticated and may write into this process: let nobody else onto "
+    "that "
+    "network";
+
+// Between ranks of one host all goes through its memory, to others by TCP, or by UCX over the fabric.
+// listener: null on one host. Ends early where `interrupt` is tripped.
 Expected<RankConnection> connect_ranks(const RankMeeting& meeting, const wire::ClusterToken& token,
                                        comm::Listener* listener, ThreadPool& pool, Interrupt& interrupt,
                                        TimePoint deadline);

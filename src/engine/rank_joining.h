@@ -26,6 +26,8 @@ struct RankJoining {
   std::int32_t local_ranks = 0;
   std::chrono::milliseconds time{60'000};  // until all have joined, at the start
   std::string host;                        // of the head; empty: comm::host_identity()
+  // The head's interface of a trusted network, over which ranks of several hosts meet with UCX; empty: TCP.
+  std::string fabric;
 
   bool from_elsewhere() const { return !listen.host.empty(); }
 };

@@ -16,7 +16,8 @@ constexpr auto kAssign = [](auto& io, auto& assign) {
          assign.strict);
   fields(io, assign.threads, assign.max_slots, assign.spin, assign.stage_layers);
   fields(io, assign.tp_split, assign.balance, assign.sums);
-  fields(io, assign.network, assign.listen, assign.role, assign.handover_host, assign.handover_port);
+  fields(io, assign.network, assign.listen, assign.role, assign.handover_host, assign.handover_port,
+         assign.fabric);
 };
 
 constexpr auto kLoaded = [](auto& io, auto& loaded) {

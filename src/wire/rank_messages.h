@@ -82,6 +82,7 @@ struct Assign {
   std::string role;                        // of the worker: "both", "prefill", "decode"
   std::string handover_host;        // where other workers may call; empty: as the head was reached from
   std::uint16_t handover_port = 0;  // 0: a free one
+  std::string fabric;  // the head's interface of a network that ranks meet on with UCX; empty: none
 };
 
 struct Loaded {
