@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "cli/flag_checks.h"
 #include "cli/token_file.h"
 #include "core/log.h"
 #include "handover/receiver.h"
@@ -27,7 +28,9 @@ Status HandoverFlags::check(const Degrees& degrees) const {
   if (role != "prefill" && prefill_flags)
     return misuse("--bootstrap-port and --handover-port belong to --role prefill", "--bootstrap-port");
   if (role != "decode" && decode_flags)
-    return misuse("--kv-carrier belongs to --role decode", "--kv-carrier");
+    return misuse("--kv-carrier and --prefill-hosts belong to --role decode", "--kv-carrier");
+  if (const auto hosts = handover::AllowedHosts::parse(prefill_hosts); !hosts.ok())
+    return misuse("--prefill-hosts: " + hosts.error().message(), "--prefill-hosts");
   if (role == "both") {
     if (handover_flags) return misuse("--kv-checksum belongs to --role prefill or decode", "--kv-checksum");
     return {};
@@ -58,9 +61,10 @@ Status HandoverFlags::start(serving::Worker& worker, std::shared_ptr<handover::R
   if (role == "both") return {};
   const auto checksums = handover::checksums_from_name(checksum).value_or(handover::Checksums::kSampled);
   if (role == "decode") {
+    SHOAL_ASSIGN(hosts, handover::AllowedHosts::parse(prefill_hosts));
     worker.receiver = std::make_unique<handover::Receiver>(
         *worker.engine, std::move(ports),
-        handover::Receiver::Options{SHOAL_VERSION, checksums, carrier == "auto"});
+        handover::Receiver::Options{SHOAL_VERSION, checksums, carrier == "auto", std::move(hosts)});
     return {};
   }
   handover::Sender::Options sends;
@@ -118,6 +122,14 @@ CLI::Option* add_handover_flags(CLI::App& serve, HandoverFlags& flags) {
                       "one copy, where the system allows it; tcp has it sent as from other hosts")
           ->capture_default_str()
           ->check(CLI::IsMember({"auto", "tcp"}));
+  auto* hosts =
+      serve
+          .add_option("--prefill-hosts", flags.prefill_hosts,
+                      "Of a decode worker: prefill workers that requests may name: addresses, networks "
+                      "(10.0.0.0/8) and names, separated by commas; default: any")
+          ->delimiter(',')
+          ->check(not_empty("names no host", "HOST"));
+  hosts->each([&flags](const std::string&) { flags.decode_flags = true; });
   carrier->each([&flags](const std::string&) { flags.decode_flags = true; });
   for (CLI::Option* option : {bootstrap, port})
     option->each([&flags](const std::string&) { flags.prefill_flags = true; });

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/expected.h"
 #include "handover/bootstrap.h"
@@ -28,6 +29,7 @@ struct HandoverFlags {
   std::uint16_t handover_port = 0;
   std::string checksum = "sampled";
   std::string carrier = "auto";
+  std::vector<std::string> prefill_hosts;
   bool decode_flags = false;   // one that only a decode worker has a use for was given
   bool prefill_flags = false;  // one that only a prefill worker has a use for was given
   bool handover_flags = false;

@@ -305,6 +305,7 @@ Status Executor::Impl::begin_service(RankParts& parts) {
   if (service == nullptr) return {};
   RankService::Begin begin = parts.service_begin();
   begin.role = role;
+  begin.host = joining.host;
   begin.listen = handover;
   begin.say = [this](std::span<const std::byte> said) -> Status {
     if (word) word(0, said);

@@ -367,6 +367,7 @@ class JoinedRank {
     RankService::Begin begin = parts_.service_begin();
     begin.rank = assign_.rank;
     begin.role = assign_.role;
+    begin.host = options_.host;
     begin.listen = {assign_.handover_host, assign_.handover_port};
     begin.at_head = to_head_.scope == comm::Scope::kHost;
     if (!begin.at_head || begin.listen.host.empty())

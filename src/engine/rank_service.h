@@ -47,6 +47,7 @@ class RankService {
     std::int32_t rank = 0;
     std::string role;                   // of the worker: "both", "prefill", "decode"
     comm::Endpoint listen;              // where peers of other workers may call; port 0: a free one
+    std::string host;                   // identity of this rank's host (--host-id)
     bool at_head = true;                // on the head's host: it is reached where the head is
     std::vector<KvView> pools;          // by group
     std::vector<std::int32_t> windows;  // by group; 0: all positions are seen

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "comm/control_link.h"
-#include "comm/shm_meeting.h"
 #include "core/log.h"
 
 namespace shoal::handover {
@@ -145,6 +144,11 @@ void RankPort::computed(const engine::ComputedPages& pages) {
   if (const auto room = departing(pages.room)) room->add(pages);
 }
 
+std::string RankPort::own_host() {
+  const std::lock_guard lock(mutex_);
+  return begun_->host;
+}
+
 std::shared_ptr<DepartingPages> RankPort::departing(RoomId id) {
   const std::lock_guard lock(mutex_);
   const auto at = departing_.find(id);
@@ -197,7 +201,7 @@ Status RankPort::push(RoomLink& link, DepartingPages& room, wire::Fetch fetch) {
     pools = pools_;
   }
   const Checksums checksums = std::max(room.checksums(), static_cast<Checksums>(fetch.checksum));
-  const bool shares_host = !fetch.host.empty() && fetch.host == comm::host_identity();
+  const bool shares_host = !fetch.host.empty() && fetch.host == own_host();
   SHOAL_ASSIGN(pages, PagePush::make(link, room, *pools, std::move(fetch), room.prompt_tokens(), checksums));
   if (shares_host) {
     SHOAL_ASSIGN(landed, offer(link, *pools, pages));
@@ -328,7 +332,7 @@ void RankPort::fetch(LandingPages& room, const RankWord::Source& source) {
     fetch.room = room.id();
     fetch.table = room.landing().table();
     fetch.checksum = room.asked().checksum;
-    if (room.asked().direct) fetch.host = comm::host_identity();
+    if (room.asked().direct) fetch.host = own_host();
     fetch.parts = source.parts;
     fetch.pages = room.asked().pages;
     SHOAL_TRY(link->send(MessageType::kFetch, wire::encode(fetch)));

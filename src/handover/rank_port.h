@@ -42,6 +42,8 @@ class RankPort final : public engine::RankService {
   Status take_word(wire::RankWord word);
   Status land(wire::RankWord word);
   void end_room(RoomId room, const wire::RankWord& word);
+  // Once it has begun.
+  std::string own_host();
   std::shared_ptr<DepartingPages> departing(RoomId room);
   std::shared_ptr<DepartingPages> await_departing(RoomLink& link, RoomId room);
   Status push(RoomLink& link, DepartingPages& room, wire::Fetch fetch);

@@ -36,7 +36,8 @@ constexpr std::size_t kMostCommit = std::size_t{64} << 10;
 constexpr std::size_t kMostRoute = std::size_t{16} << 10;
 
 // Where the head of the prefill worker is called.
-Expected<comm::Endpoint> look_up(wire::HttpClient& http, const Bootstrap& prefill) {
+Expected<comm::Endpoint> look_up(wire::HttpClient& http, const Bootstrap& prefill,
+                                 const AllowedHosts& allowed) {
   wire::HttpCall call;
   call.url.host = prefill.host;
   call.url.port = prefill.port;
@@ -59,6 +60,12 @@ Expected<comm::Endpoint> look_up(wire::HttpClient& http, const Bootstrap& prefil
     if (port == 0) return wire::field_error("rank_port", "is missing");
     // It listens where its bootstrap port does.
     if (endpoint.host.empty()) endpoint.host = prefill.host;
+    // Whoever has answered: it has proved nothing.
+    if (endpoint.host != prefill.host && !allowed.allows(endpoint.host))
+      return Status(ErrorCode::kUnavailable,
+                    fmt::format("it is called at {}, which is none of the --prefill-hosts of this decode "
+                                "worker",
+                                endpoint.host));
     endpoint.port = static_cast<std::uint16_t>(port);
     return endpoint;
   };
@@ -119,7 +126,7 @@ void ArrivingRoom::open(std::span<const TokenId> prompt, std::span<const kv::New
 void ArrivingRoom::run() {
   std::string host;
   const auto connect = [&]() -> Expected<std::unique_ptr<RoomLink>> {
-    SHOAL_ASSIGN(endpoint, look_up(ground_->http, prefill_));
+    SHOAL_ASSIGN(endpoint, look_up(ground_->http, prefill_, ground_->options.prefill_hosts));
     host = endpoint.host;
     SHOAL_ASSIGN(socket, comm::connect_to(endpoint, now() + kConnectTime));
     return RoomLink::make(std::move(socket));
@@ -272,6 +279,11 @@ Receiver::~Receiver() {
 }
 
 Expected<std::shared_ptr<engine::Arrival>> Receiver::arrive(RoomId id, Bootstrap prefill) {
+  if (!ground_->options.prefill_hosts.allows(prefill.host))
+    return Status(
+        ErrorCode::kInvalidArgument,
+        fmt::format("bootstrap_host {} is none of the --prefill-hosts of this decode worker", prefill.host),
+        "bootstrap_host");
   auto room = std::make_shared<ArrivingRoom>(rooms_, ground_, id, std::move(prefill));
   SHOAL_TRY(room->enter());
   // Whoever drops it before the engine has ended it did not take the request.

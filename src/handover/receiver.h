@@ -14,6 +14,7 @@
 
 #include "core/expected.h"
 #include "engine/handover_leg.h"
+#include "handover/allowed_hosts.h"
 #include "handover/rank_ports.h"
 #include "handover/rooms.h"
 #include "handover/terms.h"
@@ -34,6 +35,8 @@ class Receiver {
     Checksums checksums = Checksums::kSampled;
     // Pages of prefill ranks on the same host are read where they lie, where the system allows it.
     bool direct = true;
+    // Prefill workers that requests may name.
+    AllowedHosts prefill_hosts = {};
   };
   // What the threads of rooms work with.
   struct Ground {
@@ -49,7 +52,7 @@ class Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  // Refuses a room that is in use or was, and ones without end.
+  // Refuses a room that is in use or was, ones without end, and a prefill worker that is not allowed.
   Expected<std::shared_ptr<engine::Arrival>> arrive(RoomId room, Bootstrap prefill);
   // Its request is not wanted any more: ends it where it is, and refuses it should it come.
   void abandon(RoomId room) { rooms_->abandon(room); }

@@ -45,12 +45,14 @@ std::string_view room_state_name(RoomState state);
 
 class RoomTable {
  public:
-  // The longest stay in each open state. In kTransferring it counts from the last byte: between two chunks a
-  // prompt may wait for those of others. Who is dead is noticed within seconds by other means; these end what
-  // lives and does not move.
+  // The longest stay in each open state. In the first two a leg may stand in a queue behind others, its own
+  // worker's or the other one's: as long as `shoal pair` waits for a leg; a gateway's own deadline ends it
+  // earlier or later as it is set. In kTransferring it counts from the last byte: between two chunks a prompt
+  // may wait for those of others. Who is dead is noticed within seconds by other means; these end what lives
+  // and does not move.
   static constexpr std::array<std::chrono::seconds, kOpenStates> kLongest = {
-      std::chrono::seconds(300), std::chrono::seconds(300), std::chrono::seconds(300)};
-  static constexpr std::chrono::seconds kRemembered{1200};
+      std::chrono::seconds(1800), std::chrono::seconds(1800), std::chrono::seconds(300)};
+  static constexpr std::chrono::seconds kRemembered{4200};
   static constexpr std::size_t kMostRemembered = 65536;
 
   // Refuses a number that is open, or was open not long ago: the sentence says which.

@@ -5,8 +5,10 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -148,6 +150,58 @@ def test_bad_fields_are_named(pair, field, value, word):
     pair.wait_idle()
 
 
+def test_a_decode_worker_calls_whom_it_may(small_model, token):
+    """--prefill-hosts: a request that names another host gets 400, and nobody is called."""
+    with Pair(small_model, token, decode=("--prefill-hosts", "10.9.0.0/16,127.0.0.1,localhost")) as pair:
+        assert pair.front.post("/v1/completions", body_of("Once", 5))[0] == 200
+        for room, host in enumerate(("127.0.0.2", "2130706433", "::1", "Prefill.example"), 10):
+            status, answer = pair.decode.post("/v1/completions", body_of("Once", 5, bootstrap_host=host, bootstrap_port=pair.bootstrap, bootstrap_room=room))
+            assert status == 400 and answer["error"]["param"] == "bootstrap_host" and host in answer["error"]["message"], answer
+        # One that may be named, at a route that leads elsewhere.
+        with Route("127.0.0.2") as route:
+            status, answer = pair.decode.post("/v1/completions", body_of("Once", 5, bootstrap_host="localhost", bootstrap_port=route.port, bootstrap_room=20))
+            assert status == 503 and "127.0.0.2, which is none of the --prefill-hosts" in answer["error"]["message"], answer
+        pair.wait_idle()
+
+
+class Route:
+    """A bootstrap port that names another host."""
+
+    def __init__(self, host):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = json.dumps({"rank_ip": host, "rank_port": 9}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_port
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def test_workers_of_one_host_are_told_by_their_identity(small_model, token):
+    """--host-id: KV is read from memory between those of one, and sent between those of two."""
+    for prefill, decode, by in (("a", "a", "memory"), ("a", "b", "tcp")):
+        with Pair(small_model, token, ("--host-id", prefill), ("--host-id", decode)) as pair:
+            assert pair.front.post("/v1/completions", body_of("The dog " * 60, 5))[0] == 200
+            pair.wait_idle()
+            assert f" by={by} " in pair.prefill.output(), pair.prefill.output()
+
+
 def test_a_worker_without_a_role_refuses_rooms(alone):
     status, answer = alone.post("/v1/completions", body_of("Once", 5, bootstrap_host="127.0.0.1", bootstrap_room=3))
     assert status == 400 and "--role" in answer["error"]["message"], answer
@@ -262,7 +316,8 @@ def test_a_worker_that_is_lost_holds_nobody(small_model, token, victim, how):
 
 
 def test_flags_that_would_be_ignored_are_refused(small_model, token):
-    for flags in (["--role", "prefill"], ["--role", "decode", "--token-file", token, "--bootstrap-port", "1"], ["--kv-checksum", "full"], ["--role", "prefill", "--token-file", token, "--kv-carrier", "tcp"],
+    for flags in (["--role", "prefill"], ["--role", "decode", "--token-file", token, "--bootstrap-port", "1"], ["--kv-checksum", "full"], ["--role", "prefill", "--token-file", token, "--kv-carrier", "tcp"], ["--role", "prefill", "--token-file", token, "--prefill-hosts", "::1"],
+                  ["--role", "decode", "--token-file", token, "--prefill-hosts", "10.0.0.0/33"],
                   ["--role", "prefill", "--token-file", token, "--tp", "2", "--handover-port", "65535"], ["--token-file", token], ["--role", "x"]):
         done = subprocess.run([BINARY, "serve", small_model, "--port", "0", *map(str, flags)], capture_output=True, text=True, timeout=30)
         assert done.returncode == 2, (flags, done.stderr)
