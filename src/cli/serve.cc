@@ -51,6 +51,7 @@ struct ServeFlags {
   std::string tls_key;
   std::string generation_config = "auto";
   std::string prefill_chunk = "auto";
+  std::string retract = "auto";
   double max_token_gap_ms = 200;
   double drain_seconds = 30;
   std::string listen_ranks;
@@ -355,6 +356,18 @@ void add_serve(CLI::App& app, int& exit_code) {
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50))
       ->excludes(pages);
+  serve
+      ->add_option("--offload-bytes", flags->engine.offload_bytes,
+                   "Host memory of each rank (also 512MiB, 4GiB) that keeps the KV of answers that have to "
+                   "wait for pages; 0: none; default: a quarter of the KV pool's")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 46));
+  serve
+      ->add_option("--retract", flags->retract,
+                   "How they come back: auto, whichever is predicted fastest; offload, from that memory; "
+                   "recompute, computed again")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "offload", "recompute"}));
   serve->add_option("--max-seqs", flags->engine.max_sequences, "Sequences that run at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
@@ -397,6 +410,9 @@ void add_serve(CLI::App& app, int& exit_code) {
       return;
     }
     flags->engine.prefill_chunk = *chunk;
+    if (flags->retract != "auto")
+      flags->engine.retract =
+          flags->retract == "offload" ? policy::Retraction::kOffload : policy::Retraction::kRecompute;
     engine::EngineOptions shape;
     flags->layout.apply_to(shape);
     flags->handover.token_file = flags->token_file;

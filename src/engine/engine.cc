@@ -304,6 +304,10 @@ Expected<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   scheduler.partition = at.options.cp_partition;
   scheduler.cp_force = at.options.cp_force;
   scheduler.context_bytes = context_bytes(description, at.options);
+  scheduler.offload.places = loaded.offload_places;
+  scheduler.offload.page_bytes = loaded.offload_page_bytes;
+  scheduler.offload.page_bytes_all = loaded.offload_page_bytes_all;
+  scheduler.retract = at.options.retract;
   scheduler.batch.token_gap = at.options.max_token_gap;
   scheduler.batch.fixed_chunk = at.options.prefill_chunk;
   // What is asked for counts, whatever memory its activations take.

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -28,6 +29,7 @@
 #include "layout/layout.h"
 #include "layout/stages.h"
 #include "model/description.h"
+#include "policy/retraction.h"
 #include "tensor/dtype.h"
 #include "tensor/kv_layout.h"
 #include "tokenizer/tokenizer.h"
@@ -48,6 +50,11 @@ struct EngineOptions {
   // Pages of the pool; 0: by kv_bytes; both 0: a share of free memory, at least one full context.
   std::int64_t kv_pages = 0;
   std::int64_t kv_bytes = 0;
+  // Of host memory on each rank, for pages of sequences that gave way; 0: none, they are computed again. By
+  // default a quarter of the KV pool's; memory is taken as it is used.
+  std::optional<std::int64_t> offload_bytes;
+  // How sequences that gave way come back; none: whichever is predicted fastest.
+  std::optional<policy::Retraction> retract;
   std::int32_t max_sequences = 64;  // running at once
   std::int32_t max_queue = 512;     // waiting, beyond those; more are refused with kExhausted
   std::int32_t prefill_chunk = 0;   // tokens of a step; 0: by time, and at most 1024
@@ -112,7 +119,12 @@ struct EngineStats {
   std::vector<KvGroupStats> kv;
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  std::uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0, preemptions = 0;
+  std::uint64_t requests_finished = 0, requests_cancelled = 0, requests_failed = 0;
+  // Sequences that gave way to others, in all and by how they came back; what host memory holds of them now,
+  // on all ranks together.
+  std::uint64_t preemptions = 0;
+  std::array<std::uint64_t, policy::kRetractions> retractions{};
+  std::int64_t offloaded_bytes = 0;
   double seconds_since_progress = 0;  // since a step ended while work was waiting; 0 when idle
   // Of each pipeline stage: its share of the last 10 s in which it computed, and the seconds so far.
   std::vector<double> stage_busy;

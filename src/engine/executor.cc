@@ -29,6 +29,10 @@ void merge(StepResult& all, StepResult one) {
   if (all.error.empty()) all.error = std::move(one.error);
   std::ranges::move(one.sampled, std::back_inserter(all.sampled));
   std::ranges::move(one.prompt_logprobs, std::back_inserter(all.prompt_logprobs));
+  if (one.copy_seconds > all.copy_seconds) {
+    all.copied_bytes = one.copied_bytes;
+    all.copy_seconds = one.copy_seconds;
+  }
   // Coordinates run side by side: a step lasts as long as the slowest.
   all.stage_seconds.resize(std::max(all.stage_seconds.size(), one.stage_seconds.size()));
   for (std::size_t i = 0; i < one.stage_seconds.size(); ++i)

@@ -29,6 +29,11 @@ class Executor {
     const model::Model* model = nullptr;
     std::int64_t kv_pages = 0;  // of each group
     std::size_t kv_bytes = 0;
+    // Of each group, pages that ranks keep of sequences that gave way, and the bytes of one: on the rank
+    // where that is most, and on all ranks of a coordinate.
+    std::int32_t offload_places = 0;
+    std::vector<std::int64_t> offload_page_bytes;
+    std::vector<std::int64_t> offload_page_bytes_all;
     std::int32_t threads = 0;
     std::int32_t context = 0;  // the limit in force: as asked, and no more than the pools hold
     KvPools kv;

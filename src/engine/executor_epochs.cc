@@ -250,7 +250,8 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
   SHOAL_ASSIGN(pages, choose_pages(options, parts, others,
                                    ranks != nullptr ? ranks->hosts() : std::vector<std::string>{}, context));
   loaded.kv_pages = pages;
-  SHOAL_TRY(parts.make_pools(kv_dtype, pages, layout.degrees().cp));
+  SHOAL_TRY(choose_offload(options, parts, others));
+  SHOAL_TRY(parts.make_pools(kv_dtype, pages, loaded.offload_places, layout.degrees().cp));
   if (ranks != nullptr) {
     SHOAL_TRY(connect_epoch(parts, others, PlanNumber(1)));
     warn_if_slow(settings, *parts.model);
@@ -275,6 +276,35 @@ Status Executor::Impl::load(const EngineOptions& options, std::int32_t max_slots
       static_cast<std::int32_t>(std::min<std::int64_t>(context, pages * layout.degrees().cp * kPageTokens));
   if (loaded.context < context)
     log(LogLevel::kWarn, "kv.small", "pages={} context={} asked={}", pages, loaded.context, context);
+  return {};
+}
+
+// The same number of places on all ranks, whatever one of them holds of a page.
+Status Executor::Impl::choose_offload(const EngineOptions& options, const RankParts& parts,
+                                      const std::vector<wire::Loaded>& others) {
+  const std::vector<KvGroup>& groups = parts.model->kv_groups();
+  loaded.offload_page_bytes.assign(groups.size(), 0);
+  loaded.offload_page_bytes_all.assign(groups.size(), 0);
+  OffloadRequest request{options.offload_bytes, loaded.kv_pages, 0};
+  for (std::size_t rank = 0; rank < std::max<std::size_t>(others.size(), 1); ++rank) {
+    const std::vector<KvPart> held = rank == 0 ? parts.kv_parts() : others[rank].parts;
+    std::size_t page_bytes = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      KvLayout of_part;
+      of_part.layers = held[g].layers;
+      of_part.kv_heads = held[g].heads;
+      of_part.head_dim = groups[g].head_dim;
+      of_part.dtype = kv_dtype;
+      const auto bytes = static_cast<std::int64_t>(of_part.page_bytes());
+      loaded.offload_page_bytes[g] = std::max(loaded.offload_page_bytes[g], bytes);
+      loaded.offload_page_bytes_all[g] += bytes;
+      page_bytes += of_part.page_bytes();
+    }
+    request.page_bytes = std::max(request.page_bytes, page_bytes);
+  }
+  for (std::int64_t& bytes : loaded.offload_page_bytes_all) bytes /= settings.layout.sub_batches();
+  SHOAL_ASSIGN(places, offload_places(request));
+  loaded.offload_places = places;
   return {};
 }
 
@@ -328,6 +358,7 @@ Status Executor::Impl::connect_epoch(RankParts& parts, const std::vector<wire::L
                                      PlanNumber first_plan) {
   wire::Start start;
   start.pages = loaded.kv_pages;
+  start.offload_places = loaded.offload_places;
   start.lanes = parts.pool->size();
   for (std::size_t rank = 1; rank < others.size(); ++rank)
     start.lanes = std::min(start.lanes, others[rank].threads);

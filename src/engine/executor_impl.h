@@ -69,6 +69,8 @@ struct Executor::Impl {
   CoordinateSet coordinates() const { return CoordinateSet::first(settings.layout.sub_batches()); }
   void main(const EngineOptions& options, std::int32_t max_slots, std::promise<Status> started);
   Status load(const EngineOptions& options, std::int32_t max_slots, RankParts& parts);
+  Status choose_offload(const EngineOptions& options, const RankParts& parts,
+                        const std::vector<wire::Loaded>& others);
   Status start_ranks(const EngineOptions& options, std::int32_t max_slots);
   Status connect_epoch(RankParts& parts, const std::vector<wire::Loaded>& others, PlanNumber first_plan);
   Status begin_service(RankParts& parts);

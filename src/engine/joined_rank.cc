@@ -327,14 +327,17 @@ class JoinedRank {
   Status start() {
     SHOAL_ASSIGN(body, expect(MessageType::kStart));
     SHOAL_ASSIGN(start, wire::decode_start(body));
-    if (start.pages < 1 || start.pages > (std::int64_t{1} << 30) || start.lanes < 1 ||
-        start.lanes > parts_.pool->size() || start.ring_bytes < comm::kShmPage ||
-        start.ring_bytes > (std::uint64_t{1} << 36) || start.ring_bytes % comm::kShmPage != 0)
+    if (start.pages < 1 || start.pages > (std::int64_t{1} << 30) || start.offload_places < 0 ||
+        start.offload_places > (1 << 30) || start.lanes < 1 || start.lanes > parts_.pool->size() ||
+        start.ring_bytes < comm::kShmPage || start.ring_bytes > (std::uint64_t{1} << 36) ||
+        start.ring_bytes % comm::kShmPage != 0)
       return {ErrorCode::kCorrupt, "the head starts with sizes that are none"};
     SHOAL_ASSIGN(meeting, meeting_of(start));
-    if (!parts_.store || start.pages != pages_)
-      SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages, settings_.layout.degrees().cp));
+    if (!parts_.store || start.pages != pages_ || start.offload_places != offload_places_)
+      SHOAL_TRY(parts_.make_pools(settings_.kv_dtype, start.pages, start.offload_places,
+                                  settings_.layout.degrees().cp));
     pages_ = start.pages;
+    offload_places_ = start.offload_places;
     pass(comm::FaultPoint::kStart);
     auto connection = connect_ranks(meeting, token_, listener_ ? &*listener_ : nullptr, *parts_.pool,
                                     inbox_.interrupt(), now() + kMeetingTime);
@@ -423,6 +426,7 @@ class JoinedRank {
   RankParts parts_;
   std::string fabric_;
   std::int64_t pages_ = 0;
+  std::int32_t offload_places_ = 0;
   ControlCharge to_head_;
   std::optional<comm::Listener> listener_;  // while others may call
   std::optional<Epoch> reset_;              // the epoch that the head has begun

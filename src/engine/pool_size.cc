@@ -48,4 +48,16 @@ Expected<std::int64_t> pool_pages(const PoolRequest& request) {
   return std::min(pages, kMaxPages);
 }
 
+Expected<std::int32_t> offload_places(const OffloadRequest& request) {
+  if (!request.bytes) return static_cast<std::int32_t>(request.kv_pages / 4);
+  const auto page_bytes = static_cast<std::int64_t>(std::max<std::size_t>(request.page_bytes, 1));
+  if (*request.bytes != 0 && (*request.bytes < page_bytes || *request.bytes > (std::int64_t{1} << 46)))
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--offload-bytes {}: it must be 0, or at least the {} bytes that one page of "
+                              "this model's KV takes on a rank",
+                              *request.bytes, page_bytes),
+                  "--offload-bytes");
+  return static_cast<std::int32_t>(std::min(kMaxPages, *request.bytes / page_bytes));
+}
+
 }  // namespace shoal::engine

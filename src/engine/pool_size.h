@@ -1,4 +1,5 @@
-// How many KV pages a rank gets: asked for in pages or bytes, or a share of the memory that is free.
+// How many KV pages a rank gets: asked for in pages or bytes, or a share of the memory that is free; and how
+// many it may keep for sequences that gave way.
 //
 // Thread-safety: pure.
 
@@ -6,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "core/expected.h"
 
@@ -24,5 +26,15 @@ struct PoolRequest {
 // % of it hold that, and no more than all sequences could use at full context. Fails with kInvalidArgument
 // naming the flag, or kExhausted where not one page fits.
 Expected<std::int64_t> pool_pages(const PoolRequest& request);
+
+// How many pages of each KV group a rank's offload buffer holds.
+struct OffloadRequest {
+  std::optional<std::int64_t> bytes;  // none: room for a quarter of the pool
+  std::int64_t kv_pages = 0;          // of each group's pool
+  std::size_t page_bytes = 0;         // one page in every KV group, on the rank where that is most
+};
+
+// 0 where none are to be kept. Fails with kInvalidArgument naming the flag.
+Expected<std::int32_t> offload_places(const OffloadRequest& request);
 
 }  // namespace shoal::engine

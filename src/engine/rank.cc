@@ -63,6 +63,7 @@ StepResult Rank::run(const StepPlan& plan) {
   began_ = now();
   waited_before_ = options_.peers == nullptr ? 0 : options_.peers->waited_for_stages();
   stage_seconds_.clear();
+  copy_seconds_ = 0;
   StepResult result;
   result.number = plan.number;
   // Whatever goes wrong, memory that is short included, is an answer: the executor has nobody to throw to.
@@ -86,7 +87,7 @@ StepResult Rank::run(const StepPlan& plan) {
 
 double Rank::own_seconds() const {
   const double waited = options_.peers == nullptr ? 0 : options_.peers->waited_for_stages() - waited_before_;
-  return seconds_between(began_, now()) - waited;
+  return seconds_between(began_, now()) - waited - copy_seconds_;
 }
 
 Status Rank::apply(const StepPlan& plan, StepResult& result) {
@@ -94,6 +95,7 @@ Status Rank::apply(const StepPlan& plan, StepResult& result) {
     return {ErrorCode::kInternal,
             fmt::format("step plan {} arrived where {} was due", plan.number.value, next_.value)};
   ++next_.value;
+  SHOAL_TRY(copy_pages(plan, result));
 
   batch_.tokens.clear();
   batch_.positions.clear();

@@ -32,6 +32,7 @@
 #include "engine/shard_sampling.h"
 #include "kernels/context.h"
 #include "kv/kv_store.h"
+#include "kv/offload_buffer.h"
 #include "layout/step_plan.h"
 #include "model/forward.h"
 #include "parallel/peers.h"
@@ -56,6 +57,8 @@ class Rank {
     PlanNumber first_plan{1};
     // Told of each layer that a departing prompt's pages have; null: nobody.
     RankService* service = nullptr;
+    // Where plans put pages of sequences that gave way; null: they put none.
+    kv::OffloadBuffer* offload = nullptr;
   };
 
   Rank(model::Model& model, const kv::KvStore& store, kernels::Context context, Options options);
@@ -108,6 +111,9 @@ class Rank {
 
   Status apply(const StepPlan& plan, StepResult& result);
   void fail(const StepPlan& plan, StepResult& result, std::string_view what, std::string_view cause) noexcept;
+  // rank_copies.cc
+  Status copy_pages(const StepPlan& plan, StepResult& result);
+
   Status apply_changes(const StepPlan& plan);
   Status open(const SequenceOpen& open);
   Status grant(const PageGrant& grant);
@@ -122,7 +128,7 @@ class Rank {
   // Those of the plan that is awaited longest.
   Status take_awaited_ids();
   void exchange_stage_seconds();
-  // Of the pass at hand, so far, without what it waited for other stages.
+  // Of the pass at hand, so far, without copies and what it waited for other stages.
   double own_seconds() const;
   Status peers_status() const { return options_.peers == nullptr ? Status() : options_.peers->status(); }
   bool samples() const { return options_.peers == nullptr || options_.peers->samples(); }
@@ -165,6 +171,7 @@ class Rank {
   std::vector<TokenId> ids_;
   TimePoint began_{};
   double waited_before_ = 0;  // for other stages, until it began
+  double copy_seconds_ = 0;
   std::vector<double> stage_seconds_;
 };
 

@@ -60,7 +60,8 @@ std::size_t RankParts::page_bytes(KvDType dtype, std::int32_t coordinates) const
   return total;
 }
 
-Status RankParts::make_pools(KvDType dtype, std::int64_t pages, std::int32_t coordinates) {
+Status RankParts::make_pools(KvDType dtype, std::int64_t pages, std::int32_t offload_places,
+                             std::int32_t coordinates) {
   std::vector<KvLayout> layouts;
   for (const KvGroup& group : model->kv_groups()) {
     layouts.push_back(model->pool_layout(group.id, dtype));
@@ -69,6 +70,10 @@ Status RankParts::make_pools(KvDType dtype, std::int64_t pages, std::int32_t coo
   SHOAL_ASSIGN(made, kv::KvStore::make(layouts, coordinates - 1));
   store.emplace(std::move(made));
   store->touch_first(*pool);
+  offload.reset();
+  if (offload_places == 0) return {};
+  SHOAL_ASSIGN(kept, kv::OffloadBuffer::make(layouts, offload_places));
+  offload.emplace(std::move(kept));
   return {};
 }
 
@@ -94,6 +99,7 @@ void RankParts::disconnect() {
 
 void RankParts::make_rank(Rank::Options options) {
   options.peers = peers ? &*peers : nullptr;
+  options.offload = offload ? &*offload : nullptr;
   rank.emplace(*model, *store, context, std::move(options));
 }
 

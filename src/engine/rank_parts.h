@@ -23,6 +23,7 @@
 #include "engine/rank_carrier.h"
 #include "kernels/context.h"
 #include "kv/kv_store.h"
+#include "kv/offload_buffer.h"
 #include "layout/layout.h"
 #include "layout/stages.h"
 #include "model/forward.h"
@@ -60,6 +61,7 @@ struct RankParts {
   DType sums = DType::kF32;
   std::unique_ptr<model::Model> model;
   std::optional<kv::KvStore> store;
+  std::optional<kv::OffloadBuffer> offload;
   // Shared: others read it while this rank works.
   std::shared_ptr<comm::Ledger> ledger = std::make_shared<comm::Ledger>();
   RankConnection connection;  // empty where the rank is alone
@@ -70,7 +72,8 @@ struct RankParts {
   // Of one page in every KV group on this rank. coordinates: that sequences may lie with; pages of the others
   // need room while a layer attends to them.
   std::size_t page_bytes(KvDType dtype, std::int32_t coordinates) const;
-  Status make_pools(KvDType dtype, std::int64_t pages, std::int32_t coordinates);
+  // offload_places: pages of each group that the offload buffer holds; 0: there is none.
+  Status make_pools(KvDType dtype, std::int64_t pages, std::int32_t offload_places, std::int32_t coordinates);
   // faults: null, or what spoils the carrier.
   void connect(const RankMeeting& meeting, RankConnection to_others, std::shared_ptr<comm::FaultPlan> faults);
   // The end of an epoch: weights and pools stay.

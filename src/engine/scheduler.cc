@@ -81,6 +81,7 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const tokenizer::
       tokenizer_(std::move(tokenizer)),
       cache_(options_.kv_groups, options_.kv_pages, options_.coordinates),
       cost_(policy::CostModel::guess_for(options_.parameters)),
+      offload_(options_.coordinates * cache_.groups(), options_.offload.places),
       lanes_(static_cast<std::size_t>(options_.coordinates)),
       busy_(static_cast<std::size_t>(options_.stages)) {
   totals_.stage_seconds.resize(busy_.size());
@@ -151,7 +152,13 @@ void Scheduler::queue(Sequence& sequence, bool at_head) {
     return;
   }
   sequence.state = SequenceState::kQueued;
-  if (at_head) {
+  if (sequence.preempted) {
+    // Before all that have not begun, in order of arrival.
+    const auto behind = std::ranges::find_if(queue_, [&](const Sequence* other) {
+      return !other->preempted || other->arrival > sequence.arrival;
+    });
+    queue_.insert(behind, &sequence);
+  } else if (at_head) {
     queue_.push_front(&sequence);
   } else {
     queue_.push_back(&sequence);
@@ -205,6 +212,7 @@ void Scheduler::lose_ranks(const Status& why, TimePoint now) {
     for (Sequence* sequence : request.choices) {
       if (sequence == nullptr || sequence->state != SequenceState::kRunning) continue;
       sequence->preempted = true;
+      sequence->comes_back = policy::Retraction::kRecompute;
       retire(*sequence, SequenceState::kPreempted);
     }
   }
@@ -223,6 +231,7 @@ PlanNumber Scheduler::begin_epoch() {
   std::ranges::sort(queue_, {}, &Sequence::arrival);
   free_slots_.insert(free_slots_.end(), to_close_.rbegin(), to_close_.rend());
   to_close_.clear();
+  forget_stowed();
   cache_.flush();
   return next_plan_;
 }
@@ -294,6 +303,9 @@ void Scheduler::retire(Sequence& sequence, SequenceState state, const Status& wh
 // Nothing of a retired sequence is in flight: its pages go back, and with the next plan its slot. `sequence`
 // may be gone afterwards.
 void Scheduler::settle(Sequence& sequence) {
+  if (sequence.state == SequenceState::kEnded) drop_stowed(sequence);
+  if (sequence.comes_back == policy::Retraction::kOffload && sequence.state == SequenceState::kPreempted)
+    stow(sequence);
   cache_.release(sequence.pages);
   sequence.to_grant.clear();
   sequence.to_release.clear();
@@ -335,6 +347,7 @@ EngineStats Scheduler::stats(TimePoint now) const {
     const kv::PoolCounts counts = cache_.counts(g);
     stats.kv.push_back({counts.capacity, counts.free, counts.cached, counts.held, counts.fenced});
   }
+  stats.offloaded_bytes = offloaded_bytes();
   for (const BusyMeter& stage : busy_) stats.stage_busy.push_back(stage.ratio(now));
   return stats;
 }

@@ -28,10 +28,12 @@
 #include "engine/sequence.h"
 #include "engine/stats.h"
 #include "kv/kv_cache.h"
+#include "kv/offload_table.h"
 #include "layout/step_plan.h"
 #include "policy/admission.h"
 #include "policy/batch.h"
 #include "policy/cost_model.h"
+#include "policy/retraction.h"
 #include "tokenizer/tokenizer.h"
 
 namespace shoal::engine {
@@ -66,6 +68,14 @@ struct SchedulerOptions {
     std::int64_t result = 0;
     bool strict = false;
   } context_bytes;
+  // Pages that ranks keep of sequences that gave way: places of each group on each coordinate, and by group
+  // the bytes of a page, on the rank where that is most and on all of a coordinate.
+  struct Offload {
+    std::int32_t places = 0;
+    std::vector<std::int64_t> page_bytes;
+    std::vector<std::int64_t> page_bytes_all;
+  } offload;
+  std::optional<policy::Retraction> retract;  // EngineOptions::retract
 };
 
 // Rows of the ranks' sequence tables: a slot is not reused in the plan that closes it (P4).
@@ -144,6 +154,7 @@ class Scheduler {
   // scheduler_compose.cc
   std::optional<StepPlan> compose_for(CoordinateSet party, TimePoint now);
   void launch(StepPlan& plan, Flight flight, TimePoint now);
+  CoordinateSet needs_bare_plan() const;
   void admit(TimePoint now);
   void start(Sequence& sequence, TimePoint now);
   // Sequences that have been admitted and not ended.
@@ -177,9 +188,27 @@ class Scheduler {
   void add_item(StepPlan& plan, Flight& flight, Sequence& sequence, std::int64_t count);
   void open_on_ranks(StepPlan& plan, Sequence& sequence);
   void take_closes(StepPlan& plan);
-  // Makes the youngest running sequence give way. False where nobody can.
-  bool preempt_one();
   bool break_stand_still(TimePoint now);
+
+  // scheduler_retract.cc
+  // Makes a running sequence give way (policy/retraction.h). False where nobody can.
+  bool retract_one();
+  policy::RetractionCandidate retraction_candidate(const Sequence& sequence) const;
+  // Of its pages, the first that nobody else holds, and what it then would have to keep, by pool.
+  std::int32_t first_own_page(const Sequence& sequence) const;
+  std::vector<std::int32_t> pages_to_stow(const Sequence& sequence) const;
+  policy::ReturnSeconds return_seconds(const Sequence& sequence) const;
+  double steps_left(const Sequence& sequence) const;
+  // What the plans to come are told to copy.
+  void stow(Sequence& sequence);
+  bool bring_back(Sequence& sequence);
+  void drop_stowed(Sequence& sequence);
+  void take_copies(StepPlan& plan);
+  void forget_stowed();
+  // Pages may still be read or written by copies that plans have not done: whoever fills pages by other means
+  // than plans waits.
+  bool copies_are_due() const { return !copies_.empty() || last_copies_ > last_answered(); }
+  std::int64_t offloaded_bytes() const;
 
   // scheduler_context.cc
   CoordinateSet all_coordinates() const { return CoordinateSet::first(options_.coordinates); }
@@ -245,6 +274,10 @@ class Scheduler {
   kv::KvCache cache_;
   policy::CostModel cost_;
   policy::OutputLengths lengths_;
+  kv::OffloadTable offload_;
+  policy::CopyRate copy_rate_;
+  std::vector<PageCopy> copies_;  // for the next plan
+  PlanNumber last_copies_{0};     // the last plan that copies
 
   std::unordered_map<std::uint64_t, std::unique_ptr<RequestRecord>> requests_;
   std::unordered_map<Sequence*, std::unique_ptr<Sequence>> sequences_;
@@ -259,7 +292,7 @@ class Scheduler {
   std::uint64_t next_arrival_ = 0;
   std::int32_t held_back_ = 0;  // sequences in kHeldBack
   PlanNumber next_plan_{1};
-  bool preempted_in_plan_ = false;
+  bool retracted_in_plan_ = false;
 
   TimePoint progress_{};         // when anything went on last, or work came to an idle engine
   std::vector<BusyMeter> busy_;  // by stage

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "core/log.h"
 #include "engine/scheduler.h"
-#include "policy/preemption.h"
 
 namespace shoal::engine {
 namespace {
@@ -36,7 +34,7 @@ std::optional<StepPlan> Scheduler::compose(TimePoint now) {
   // Whoever is behind has all of these plans to apply still.
   if (!flights_.empty() && next_plan_.value - flights_.front().number.value >= kMostAhead)
     return std::nullopt;
-  preempted_in_plan_ = false;
+  retracted_in_plan_ = false;
   do {
     admit(now);
     for (const CoordinateSet party : parties()) {
@@ -45,14 +43,26 @@ std::optional<StepPlan> Scheduler::compose(TimePoint now) {
     }
   } while (flights_.empty() && break_stand_still(now));
 
-  // Closes alone are worth a plan only when nothing else will come soon to carry them.
-  if (to_close_.empty() || !flights_.empty()) return std::nullopt;
+  const CoordinateSet bare = needs_bare_plan();
+  if (bare.empty()) return std::nullopt;
   StepPlan plan;
   plan.sub_batches.resize(lanes_.size());
   Flight flight;
-  flight.coordinates = all_coordinates();
+  flight.coordinates = bare;
   launch(plan, std::move(flight), now);
   return plan;
+}
+
+// Closes and copies alone are worth a plan only where nothing else will come soon to carry them. Closes go
+// with any plan, copies with one for their coordinate.
+CoordinateSet Scheduler::needs_bare_plan() const {
+  if (flights_.empty() && (!to_close_.empty() || !copies_.empty())) return all_coordinates();
+  CoordinateSet idle;
+  for (const PageCopy& copy : copies_) {
+    const std::int32_t owner = cache_.owner(copy.page);
+    if (lanes_[static_cast<std::size_t>(owner)].in_flight == 0) idle.add(owner);
+  }
+  return idle;
 }
 
 // Of the sequences that lie with these coordinates, and no others.
@@ -75,6 +85,7 @@ void Scheduler::launch(StepPlan& plan, Flight flight, TimePoint now) {
   plan.coordinates = flight.coordinates;
   ++next_plan_.value;
   take_closes(plan);
+  take_copies(plan);
   for (std::size_t c = 0; c < lanes_.size(); ++c) {
     if (!flight.coordinates.has(static_cast<std::int32_t>(c))) continue;
     Lane& lane = lanes_[c];
@@ -136,7 +147,8 @@ void Scheduler::admit(TimePoint now) {
   for (std::size_t at = 0; at < std::min(queue_.size(), kLookAhead);) {
     Sequence& sequence = *queue_[at];
     if (admitted_sequences() >= options_.max_sequences) return;
-    if (!try_admit(sequence, demand) || (sequence.arrival_leg != nullptr && !reserve_arrival(sequence))) {
+    if (!try_admit(sequence, demand) || (sequence.arrival_leg != nullptr && !reserve_arrival(sequence)) ||
+        (sequence.stowed && !bring_back(sequence))) {
       // One that gave way, or was passed often enough, is passed no more.
       if (sequence.preempted || sequence.passed >= kMostPassed) return;
       ++at;
@@ -152,7 +164,7 @@ void Scheduler::start(Sequence& sequence, TimePoint now) {
   if (sequence.state != SequenceState::kAway) {
     sequence.state = SequenceState::kRunning;
     running_.insert(std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival), &sequence);
-    match_prefix(sequence);
+    if (!sequence.pages.open()) match_prefix(sequence);
   }
   choose_lanes(sequence);
   RequestRecord& request = *sequence.request;
@@ -224,20 +236,19 @@ Scheduler::DecodeTurn Scheduler::decode_turn(CoordinateSet party) const {
 void Scheduler::add_decodes(StepPlan& plan, Flight& flight) {
   const CoordinateSet party = flight.coordinates;
   DecodeTurn turn = decode_turn(party);
-  // By index: preemption takes from the list, always behind or at the sequence at hand, never before it.
-  for (std::size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
-    if (!wants_decode(sequence) || !has_slot(sequence) || !party.includes(sequence.touches)) continue;
+  // A copy: who gives way leaves the list.
+  const std::vector<Sequence*> running = running_;
+  for (Sequence* each : running) {
+    Sequence& sequence = *each;
+    if (sequence.state != SequenceState::kRunning || !wants_decode(sequence) || !has_slot(sequence)) continue;
+    if (!party.includes(sequence.touches)) continue;
     const std::uint64_t next = lanes_[static_cast<std::size_t>(sequence.home)].composed + 1;
     const bool in_turn =
         sequence.in_flight == 0 || (sequence.in_flight < 2 && next - sequence.last_plan >= turn.plans_apart);
     if (!in_turn || turn.most == 0) continue;
     bool room = grow_for_decode(sequence, party).ok();
-    if (!room && !finds_room_beside(party) && preempt_one()) {
-      const bool still_running = i < running_.size() && running_[i] == &sequence;
-      if (!still_running) return;  // it was the youngest itself
-      room = grow_for_decode(sequence, party).ok();
-    }
+    if (!room && !finds_room_beside(party) && retract_one())
+      room = sequence.state == SequenceState::kRunning && grow_for_decode(sequence, party).ok();
     if (!room) continue;
     flight.shapes[static_cast<std::size_t>(sequence.home)].add_decode(sequence.planned + 1);
     add_item(plan, flight, sequence, 0);
@@ -342,40 +353,14 @@ void Scheduler::open_on_ranks(StepPlan& plan, Sequence& sequence) {
   plan.opens.push_back(std::move(open));
 }
 
-bool Scheduler::preempt_one() {
-  if (preempted_in_plan_) return false;
-  std::vector<policy::PreemptionCandidate> candidates;
-  std::vector<Sequence*> who;
-  for (const auto& [raw, owner] : sequences_) {
-    const bool leaving = raw->state == SequenceState::kPreempted || raw->state == SequenceState::kEnded;
-    if (!leaving && raw->state != SequenceState::kRunning) continue;
-    // Its pages are being read, and admission has counted all that it will ever need.
-    if (!leaving && raw->departure != nullptr) continue;
-    const bool holds =
-        std::ranges::any_of(raw->pages.tables, [](const auto& table) { return table.held() > 0; });
-    candidates.push_back({raw->arrival, holds, leaving});
-    who.push_back(raw);
-  }
-  const auto victim = policy::choose_victim(candidates);
-  if (!victim) return false;
-  Sequence& sequence = *who[*victim];
-  preempted_in_plan_ = true;
-  ++totals_.preemptions;
-  log(LogLevel::kInfo, "sequence.preempted", "id={} choice={} tokens={} running={}",
-      sequence.request->id.value, sequence.choice, sequence.tokens.size(), running_.size());
-  sequence.preempted = true;
-  retire(sequence, SequenceState::kPreempted);
-  return true;
-}
-
 // Nothing is in flight and nothing could be composed. With several running, all of them wait for pages that
-// the others hold: the youngest gives way. Returns whether composing again may help.
+// the others hold: one gives way. Returns whether composing again may help.
 bool Scheduler::break_stand_still(TimePoint now) {
   if (running_.empty()) return false;
   // Only the table's slots are short: a plan that closes gives them back.
   if (free_slots_.empty() && !to_close_.empty()) return false;
-  preempted_in_plan_ = false;
-  if (running_.size() > 1 && preempt_one()) return true;
+  retracted_in_plan_ = false;
+  if (running_.size() > 1 && retract_one()) return true;
   // Whoever is away holds pages, and gives them back or goes on by a deadline.
   if (!away_.empty()) return false;
   if (running_.size() > 1) {
@@ -391,8 +376,8 @@ bool Scheduler::break_stand_still(TimePoint now) {
   // request ends with a sentence instead of waiting for ever.
   Sequence& sequence = *running_.front();
   const bool fresh = !sequence.open_on_ranks();
-  // One that departs is never preempted.
-  if (!fresh && sequence.departure == nullptr) return preempt_one();
+  // One that departs never gives way.
+  if (!fresh && sequence.departure == nullptr) return retract_one();
   end_request(*sequence.request, FinishReason::kError,
               {ErrorCode::kExhausted, "the KV pool cannot hold this request even alone"}, now);
   ++totals_.requests_failed;

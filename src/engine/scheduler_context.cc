@@ -111,9 +111,9 @@ void Scheduler::choose_lanes(Sequence& sequence) {
   for (std::int32_t page = table.first_kept(); page < table.size(); ++page)
     load[static_cast<std::size_t>(cache_.owner(table.page(page)))] -= kPageTokens / 4.0;
   auto first = static_cast<std::int32_t>(std::ranges::min_element(load) - load.begin());
-  // Whose prompt comes from another worker to one coordinate decodes there.
+  // Whose prompt comes from another worker, or whose pages come back, to one coordinate decodes there.
   if (const CoordinateSet held = holders(sequence);
-      sequence.state == SequenceState::kAway && held.count() == 1)
+      (sequence.state == SequenceState::kAway || sequence.decoding()) && held.count() == 1)
     first = std::countr_zero(held.bits());
   policy::DegreeInput input;
   input.tokens = sequence.remaining();

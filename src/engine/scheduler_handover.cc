@@ -67,6 +67,8 @@ void Scheduler::depart(Sequence& sequence, OutputEvent&& event) {
 
 // Holds pages for the whole prompt; takes nothing and says false where they are short.
 bool Scheduler::reserve_arrival(Sequence& sequence) {
+  // Another worker fills its pages without waiting for plans.
+  if (copies_are_due()) return false;
   sequence.to_grant.clear();
   const std::int32_t cached = cache_.open(sequence.pages, sequence.key, sequence.tokens,
                                           cacheable_pages(sequence), sequence.to_grant);

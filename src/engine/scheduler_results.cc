@@ -36,6 +36,7 @@ void Scheduler::apply(StepResult result, TimePoint now) {
                         flight.number.value);
   if (result.lost) return lose_flight(flight);
   measure_busy(result, flight, now);
+  copy_rate_.observe(static_cast<double>(result.copied_bytes), result.copy_seconds);
   if (!error.empty()) return fail_flight(flight, {ErrorCode::kInternal, std::move(error)}, now);
   observe_step(result, flight);
   take_prompt_logprobs(result, flight);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,10 @@
 #include "engine/output_stream.h"
 #include "engine/request.h"
 #include "kv/kv_cache.h"
+#include "kv/offload_table.h"
 #include "layout/context_partition.h"
 #include "layout/coordinate_set.h"
+#include "policy/retraction.h"
 
 namespace shoal::engine {
 
@@ -44,6 +47,8 @@ struct Sequence {
   SequenceState state = SequenceState::kHeldBack;
   std::int32_t passed = 0;  // times that later ones were admitted first
   bool preempted = false;   // gave way once: nobody passes it in the queue
+  policy::Retraction comes_back = policy::Retraction::kRecompute;  // once it gave way
+  std::optional<kv::StowedPages> stowed;                           // while it waits to come back
   TimePoint arrived{};
   TimePoint last_token{};
 

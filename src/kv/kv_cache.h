@@ -51,6 +51,8 @@ class KvCache {
   std::int32_t coordinates() const { return static_cast<std::int32_t>(pools_.size()) / groups(); }
   // Which coordinate owns a page.
   std::int32_t owner(PageId page) const { return page.pool / groups(); }
+  // Whether more than one sequence holds it.
+  bool shared(PageId page) const { return pools_[static_cast<std::size_t>(page.pool)].holders(page) > 1; }
   // Of all coordinates together, or of one.
   PoolCounts counts(std::int32_t group) const;
   PoolCounts counts(std::int32_t group, std::int32_t coordinate) const;

@@ -49,6 +49,10 @@ class PagePool {
   // True while the id names what was given out last under its slot and that is not free.
   bool current(PageId page) const;
   PageState state(std::int32_t slot) const;
+  // How many hold the page.
+  std::int32_t holders(PageId page) const {
+    return current(page) ? slots_[static_cast<std::size_t>(page.slot)].holders : 0;
+  }
 
   std::int32_t capacity() const { return static_cast<std::int32_t>(slots_.size()); }
   std::int32_t free() const { return count(PageState::kFree); }

@@ -8,7 +8,8 @@
 // Thread-safety: values, passed by move.
 // Invariants:
 //   1. Plan numbers are consecutive inside an epoch.
-//   2. Order inside a plan: closes, opens, page changes, then the sub-batches' work.
+//   2. Order inside a plan: copies, closes, opens, page changes, then the sub-batches' work. Copies are done
+//      whatever becomes of the rest.
 //   3. A sequence slot is reused only after a plan that closed it.
 //   4. There is one sub-batch for every (cp, dp) coordinate, possibly empty. Of a prompt's tokens each item
 //      lies with the coordinate that owns its pages; a decoded token lies with its sequence's home.
@@ -86,6 +87,13 @@ struct PageRelease {
   std::int32_t first_kept = 0;
 };
 
+// A page goes from its pool to a place in its ranks' offload buffers, or comes from there.
+struct PageCopy {
+  PageId page;
+  std::int32_t place = 0;
+  bool out = false;  // to the place
+};
+
 struct WorkItem {
   SequenceSlot sequence;
   std::int32_t start = 0;  // position of the first token
@@ -114,6 +122,7 @@ struct StepPlan {
   Epoch epoch;
   // Those that compute it together and answer it; empty: all. The others apply what changes in the table.
   CoordinateSet coordinates;
+  std::vector<PageCopy> copies;  // in this order: a page or place may appear again
   std::vector<SequenceSlot> closes;
   std::vector<SequenceOpen> opens;
   std::vector<PageGrant> grants;
@@ -153,9 +162,12 @@ struct StepResult {
   bool lost = false;  // the head's word, not on the wire: it failed with the rank that was to answer
   std::vector<SampledToken> sampled;
   std::vector<PromptLogprobs> prompt_logprobs;
-  // Of each stage's pass, by stage: wall time without what it waited for other stages. For the cost model
-  // and the share of time that stages work.
+  // Of each stage's pass, by stage: wall time without copies and what it waited for other stages. For the
+  // cost model and the share of time that stages work.
   std::vector<double> stage_seconds;
+  // What the plan's copies moved on the rank that answers, and in what time, which is in no stage's.
+  std::uint64_t copied_bytes = 0;
+  double copy_seconds = 0;
 };
 
 }  // namespace shoal

@@ -85,6 +85,7 @@ std::uint64_t encoded_bytes(const StepPlan& plan) {
   for (const SequenceOpen& open : plan.opens)
     total +=
         4 + encoded_bytes(open.sampling) + list_bytes(open.prompt, 4) + list_bytes(open.output, 4) + 8 + 4;
+  total += list_bytes(plan.copies, 12 + 4 + 1);
   total += list_bytes(plan.grants, 4 + 4 + 4 + 12);
   total += list_bytes(plan.releases, 12);
   total += 4;
@@ -128,9 +129,9 @@ Traffic plan_traffic(const Layout& layout, const StepPlan& plan) {
 Traffic result_traffic(const Layout& layout, const StepRows& rows, std::int32_t coordinate) {
   if (layout.degrees().pp == 1 && coordinate == 0) return {};
   // number, error, sampled (slot, id, log-probability, an empty list), prompt log-probabilities, stages'
-  // seconds
+  // seconds, copies' bytes and seconds
   const std::uint64_t bytes =
-      8 + 4 + 4 + static_cast<std::uint64_t>(rows.sampled) * 16 + 4 + 4 +
+      8 + 4 + 4 + static_cast<std::uint64_t>(rows.sampled) * 16 + 4 + 4 + 8 + 8 +
       static_cast<std::uint64_t>(rows.tokens > 0 ? layout.degrees().pp : 0) * sizeof(double);
   return {1, bytes, bytes};
 }

@@ -103,6 +103,10 @@ nlohmann::ordered_json server_info(const Worker& worker) {
   info["requests_cancelled_total"] = stats.requests_cancelled;
   info["requests_failed_total"] = stats.requests_failed;
   info["preemptions_total"] = stats.preemptions;
+  for (std::size_t way = 0; way < stats.retractions.size(); ++way)
+    info["retractions_total"][policy::retraction_name(static_cast<policy::Retraction>(way))] =
+        stats.retractions[way];
+  info["offloaded_bytes"] = stats.offloaded_bytes;
   info["seconds_since_progress"] = stats.seconds_since_progress;
   info["stage_busy_ratio"] = stats.stage_busy;
   info["histograms"]["bounds_seconds"] = engine::Histogram::kBounds;

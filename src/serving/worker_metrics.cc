@@ -34,6 +34,16 @@ void write_pages(wire::MetricsWriter& out, const engine::EngineStats& stats) {
   }
 }
 
+void write_retractions(wire::MetricsWriter& out, const engine::EngineStats& stats) {
+  out.family("shoal_retractions_total", "Sequences that gave way, by how they come back",
+             MetricType::kCounter);
+  for (std::size_t way = 0; way < stats.retractions.size(); ++way)
+    out.sample({{"kind", policy::retraction_name(static_cast<policy::Retraction>(way))}},
+               static_cast<double>(stats.retractions[way]));
+  one(out, "shoal_offloaded_bytes", "KV that ranks keep of sequences that gave way", MetricType::kGauge,
+      static_cast<double>(stats.offloaded_bytes));
+}
+
 // One family of the ledger; value: of a charge.
 template <typename F>
 void traffic_family(wire::MetricsWriter& out, const engine::WorkerReport& worker, std::string_view name,
@@ -133,8 +143,9 @@ std::string metrics_text(const Worker& worker) {
   out.sample({{"result", "finished"}}, static_cast<double>(stats.requests_finished));
   out.sample({{"result", "cancelled"}}, static_cast<double>(stats.requests_cancelled));
   out.sample({{"result", "failed"}}, static_cast<double>(stats.requests_failed));
-  one(out, "shoal_num_preemptions_total", "Sequences that lost their pages and were recomputed",
-      MetricType::kCounter, static_cast<double>(stats.preemptions));
+  one(out, "shoal_num_preemptions_total", "Sequences that gave their pages to others", MetricType::kCounter,
+      static_cast<double>(stats.preemptions));
+  write_retractions(out, stats);
   out.family("shoal_stage_busy_ratio", "Share of the last 10 s in which a pipeline stage computed",
              MetricType::kGauge);
   for (std::size_t stage = 0; stage < stats.stage_busy.size(); ++stage)

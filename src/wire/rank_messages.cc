@@ -30,7 +30,7 @@ constexpr auto kLoaded = [](auto& io, auto& loaded) {
 };
 
 constexpr auto kStart = [](auto& io, auto& start) {
-  fields(io, start.pages, start.lanes, start.meeting, start.ring_bytes);
+  fields(io, start.pages, start.offload_places, start.lanes, start.meeting, start.ring_bytes);
   strings(io, start.hosts);
   strings(io, start.endpoints);
   field(io, start.first_plan);

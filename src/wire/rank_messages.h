@@ -102,6 +102,7 @@ struct Loaded {
 
 struct Start {
   std::int64_t pages = 0;
+  std::int32_t offload_places = 0;  // pages of each group that the rank's offload buffer holds
   std::int32_t lanes = 1;
   std::string meeting;  // where the shared memory is handed out: a name, to which each host adds its number
   std::uint64_t ring_bytes = 0;

@@ -7,6 +7,7 @@ namespace {
 
 // Bytes of the shortest element of each list.
 constexpr std::size_t kLeastOpen = 4 + 7 * 4 + 4 + 8 + 4 + 4 + 4 + 4 + 4 + 4 + 8 + 4;
+constexpr std::size_t kCopy = 12 + 4 + 1;
 constexpr std::size_t kGrant = 4 + 4 + 4 + 12;
 constexpr std::size_t kRelease = 12;
 constexpr std::size_t kLeastItem = 4 + 4 + 4 + 1 + 4 + 1;
@@ -31,6 +32,9 @@ void coordinates(ByteReader& in, CoordinateSet& set) {
 constexpr auto kPlan = [](auto& io, auto& plan) {
   fields(io, plan.number, plan.epoch);
   coordinates(io, plan.coordinates);
+  list_of(io, plan.copies, kCopy, [&](auto& copy) {
+    fields(io, copy.page.pool, copy.page.slot, copy.page.generation, copy.place, copy.out);
+  });
   list_of(io, plan.closes, 4, [&](auto& slot) { field(io, slot); });
   list_of(io, plan.opens, kLeastOpen, [&](auto& open) {
     field(io, open.sequence);
@@ -65,7 +69,7 @@ constexpr auto kResult = [](auto& io, auto& result) {
     fields(io, scored.sequence, scored.position, scored.id, scored.logprob);
     top(scored.top);
   });
-  field(io, result.stage_seconds);
+  fields(io, result.stage_seconds, result.copied_bytes, result.copy_seconds);
 };
 
 }  // namespace

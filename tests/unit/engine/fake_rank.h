@@ -115,6 +115,9 @@ class FakeRank {
     StepResult result;
     result.number = plan.number;
     plan_ = &plan;
+    for (const PageCopy& copy : plan.copies) move(copy);
+    result.copied_bytes = plan.copies.size() * 1000;
+    result.copy_seconds = static_cast<double>(plan.copies.size()) * seconds_per_copy;
     rows_computed_ = 0;
     for (std::int32_t c = 0; c < coordinates_; ++c) {
       const std::vector<WorkItem>& items = plan.sub_batches[static_cast<std::size_t>(c)].items;
@@ -133,11 +136,14 @@ class FakeRank {
   void begin_epoch(PlanNumber next) {
     rows_.assign(rows_.size(), {});
     for (auto& pool : bytes_) std::ranges::fill(pool, TokenId{-999});
+    places_.clear();
     plans_ = next.value - 1;
   }
 
   std::int32_t stages = 1;
   double seconds = 0;  // of the last plan
+  double seconds_per_copy = 1e-6;
+  std::int32_t places = 0;  // of each group, that pages are kept in
 
   // Pages of prompts that go to another worker, by room, group and logical page.
   std::map<std::uint64_t, std::map<std::pair<std::int32_t, std::int32_t>, PageId>> departed;
@@ -185,8 +191,22 @@ class FakeRank {
     generation = grant.page.generation;
   }
 
-  std::int32_t owner(const Place& place) const {
-    return place.pool / static_cast<std::int32_t>(model_.groups.size());
+  std::int32_t owner(const Place& place) const { return owner(place.pool); }
+  std::int32_t owner(std::int32_t pool) const {
+    return pool / static_cast<std::int32_t>(model_.groups.size());
+  }
+
+  void move(const PageCopy& copy) {
+    ASSERT_LT(copy.place, places);
+    ASSERT_TRUE(plan_->is_for(owner(copy.page.pool))) << "its answer says that the copy is done";
+    const std::span<TokenId> at = page(copy.page);
+    std::vector<TokenId>& kept = places_[{copy.page.pool, copy.place}];
+    if (copy.out) {
+      kept.assign(at.begin(), at.end());
+    } else {
+      ASSERT_EQ(kept.size(), at.size()) << "what comes back has gone there";
+      std::ranges::copy(kept, at.begin());
+    }
   }
 
   TokenId& place(const Row& row, std::size_t group, std::int64_t position) {
@@ -240,6 +260,7 @@ class FakeRank {
   const StepPlan* plan_ = nullptr;  // being computed
   // By pool.
   std::vector<std::vector<TokenId>> bytes_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TokenId>> places_;  // by pool and place
   std::vector<std::map<std::int32_t, std::uint32_t>> generations_;
   std::uint64_t plans_ = 0;
   std::int64_t rows_computed_ = 0;

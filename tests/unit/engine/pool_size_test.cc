@@ -57,5 +57,23 @@ TEST(PoolSize, RefusesWhatCannotBe) {
   EXPECT_EQ(pool_pages(request).error().field(), "--kv-bytes");
 }
 
+TEST(OffloadPlaces, AreAQuarterOfThePoolUnlessAskedFor) {
+  OffloadRequest request{std::nullopt, 1000, kMiB};
+  EXPECT_EQ(*offload_places(request), 250);
+  request.bytes = 0;
+  EXPECT_EQ(*offload_places(request), 0);
+  request.bytes = static_cast<std::int64_t>(7 * kMiB + 5);
+  EXPECT_EQ(*offload_places(request), 7);
+}
+
+TEST(OffloadPlaces, LessThanAPageIsRefused) {
+  for (const std::int64_t bytes :
+       {std::int64_t{1}, static_cast<std::int64_t>(kMiB - 1), std::int64_t{-1}, std::int64_t{1} << 50}) {
+    const auto places = offload_places({bytes, 1000, kMiB});
+    ASSERT_FALSE(places.ok()) << bytes;
+    EXPECT_EQ(places.error().field(), "--offload-bytes");
+  }
+}
+
 }  // namespace
 }  // namespace shoal::engine

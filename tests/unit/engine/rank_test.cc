@@ -36,7 +36,12 @@ class RankTest : public testing::Test {
     const auto observer = [this](const SamplingParams&, std::uint64_t, TokenId, std::span<const float>) {
       if (throws_) throw std::bad_alloc();
     };
-    rank_.emplace(*model_, *store_, context, Rank::Options{4, observer});
+    auto offload = kv::OffloadBuffer::make(layouts, 2);
+    ASSERT_TRUE(offload.ok());
+    offload_.emplace(std::move(*offload));
+    Rank::Options options{4, observer};
+    options.offload = &*offload_;
+    rank_.emplace(*model_, *store_, context, options);
   }
 
   StepPlan plan() {
@@ -90,6 +95,7 @@ class RankTest : public testing::Test {
   ThreadPool pool_{{.threads = 2, .spin = std::chrono::microseconds(0), .pin = false}};
   std::unique_ptr<model::Model> model_;
   std::optional<kv::KvStore> store_;
+  std::optional<kv::OffloadBuffer> offload_;
   std::optional<Rank> rank_;
   std::uint64_t number_ = 0;
   bool throws_ = false;
@@ -136,6 +142,74 @@ TEST_F(RankTest, APlanThatDoesNotFitTheTableFailsItsSequencesAlone) {
   StepPlan reuse = plan();
   begin(reuse, 2, 2);
   EXPECT_EQ(rank_->run(reuse).error, "");
+}
+
+// A prompt's page goes to a place and comes back to another slot, over one that has been written meanwhile.
+TEST_F(RankTest, AKeptPageGoesOnElsewhere) {
+  StepPlan first = plan();
+  begin(first, 0, 0);
+  begin(first, 1, 1);
+  const StepResult answer = rank_->run(first);
+  ASSERT_EQ(answer.sampled.size(), 2U) << answer.error;
+  StepPlan goes_on = plan();
+  decode(goes_on, 0, 10);
+  const StepResult stayed = rank_->run(goes_on);
+  ASSERT_EQ(stayed.sampled.size(), 1U) << stayed.error;
+
+  // Its page is another's in the plan that keeps it; both copies of a place in one plan, in order.
+  StepPlan keeps = plan();
+  keeps.copies.push_back({{0, 1, 1}, 1, true});
+  keeps.closes.push_back(SequenceSlot(1));
+  begin(keeps, 2, 1);
+  const StepResult kept = rank_->run(keeps);
+  EXPECT_EQ(kept.error, "");
+  EXPECT_EQ(kept.copied_bytes, offload_->page_bytes(0));
+  EXPECT_GT(kept.copy_seconds, 0);
+  StepPlan returns = plan();
+  returns.copies.push_back({{0, 6, 1}, 1, false});
+  returns.copies.push_back({{0, 0, 1}, 1, true});
+  SequenceOpen open;
+  open.sequence = SequenceSlot(1);
+  open.sampling.temperature = 0;
+  open.output = {answer.sampled[1].id};
+  returns.opens.push_back(open);
+  returns.grants.push_back({open.sequence, KvGroupId(0), 0, {0, 6, 1}});
+  decode(returns, 1, 10);
+  const StepResult back = rank_->run(returns);
+  ASSERT_EQ(back.sampled.size(), 1U) << back.error;
+  EXPECT_EQ(back.sampled[0].id, stayed.sampled[0].id) << "the same prompt, greedy";
+}
+
+// Sequences that are in none of its batches depend on them.
+TEST_F(RankTest, CopiesAreDoneWhateverBecomesOfThePlan) {
+  StepPlan first = plan();
+  begin(first, 0, 0);
+  begin(first, 1, 1);
+  const StepResult answer = rank_->run(first);
+  StepPlan fails = plan();
+  fails.copies.push_back({{0, 0, 1}, 0, true});
+  begin(fails, 3, 0);
+  fails.sub_batches[0].items.back().tokens = prompt_of(12, 9);
+  throws_ = true;
+  EXPECT_NE(rank_->run(fails).error, "");
+  throws_ = false;
+  StepPlan returns = plan();
+  returns.copies.push_back({{0, 0, 1}, 0, false});
+  decode(returns, 0, 10);
+  decode(returns, 1, 10);
+  const StepResult back = rank_->run(returns);
+  ASSERT_EQ(back.sampled.size(), 2U) << back.error;
+  EXPECT_EQ(back.sampled[0].id, back.sampled[1].id) << "the same prompt, greedy";
+}
+
+TEST_F(RankTest, CopiesOfWhatIsNotThereAreRefused) {
+  for (const PageCopy& copy :
+       {PageCopy{{0, 8, 1}, 0, true}, PageCopy{{0, -1, 1}, 0, true}, PageCopy{{1, 0, 1}, 0, false},
+        PageCopy{{-1, 0, 1}, 0, false}, PageCopy{{0, 0, 1}, 2, true}, PageCopy{{0, 0, 1}, -1, true}}) {
+    StepPlan refused = plan();
+    refused.copies.push_back(copy);
+    EXPECT_NE(rank_->run(refused).error.find("there is no such thing here"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -176,6 +176,8 @@ TEST_F(SchedulerHandover, ManyShareFewPagesOnBothSides) {
   few.windows = {0, 40};
   few.fixed_chunk = 48;
   few.max_sequences = 6;
+  few.offload_places = 10;
+  few.retract = policy::Retraction::kOffload;
   make(few, few);
   std::mt19937 random(7);
   for (std::size_t i = 0; i < 60; ++i) {
@@ -184,7 +186,8 @@ TEST_F(SchedulerHandover, ManyShareFewPagesOnBothSides) {
   }
   run();
   expect_answers();
-  EXPECT_GT(decode->scheduler->stats(decode->time).preemptions, 0U);
+  const EngineStats stats = decode->scheduler->stats(decode->time);
+  EXPECT_GT(stats.retractions[retraction_index(policy::Retraction::kOffload)], 0U);
   EXPECT_EQ(prefill->scheduler->stats(prefill->time).preemptions, 0U);
 }
 

@@ -44,6 +44,8 @@ class SchedulerRig {
     std::int32_t stages = 1;
     std::int32_t coordinates = 1;
     std::int32_t cp_force = 0;
+    std::int32_t offload_places = 0;
+    std::optional<policy::Retraction> retract = {};
   };
 
   explicit SchedulerRig(Options options) : options_(options) {
@@ -62,10 +64,15 @@ class SchedulerRig {
     scheduler_options.plans_in_flight = options.stages + 1;
     scheduler_options.coordinates = options.coordinates;
     scheduler_options.cp_force = options.cp_force;
+    scheduler_options.offload.places = options.offload_places;
+    scheduler_options.offload.page_bytes.assign(options.windows.size(), 1000);
+    scheduler_options.offload.page_bytes_all.assign(options.windows.size(), 1000);
+    scheduler_options.retract = options.retract;
     scheduler.emplace(scheduler_options, std::make_shared<FakeTokenizer>(options.vocabulary));
     rank.emplace(model, scheduler_options.kv_pages, sequence_slots(options.max_sequences),
                  options.coordinates);
     rank->stages = options.stages;
+    rank->places = options.offload_places;
   }
 
   std::uint64_t submit(GenerateRequest request) {
@@ -139,6 +146,7 @@ class SchedulerRig {
     for (const KvGroupStats& kv : scheduler->stats(time).kv) EXPECT_EQ(kv.free + kv.cached, kv.capacity);
     scheduler->flush_cache();
     for (const KvGroupStats& kv : scheduler->stats(time).kv) EXPECT_EQ(kv.free, kv.capacity);
+    EXPECT_EQ(scheduler->stats(time).offloaded_bytes, 0);
     EXPECT_EQ(rank->open_sequences(), 0);
   }
 

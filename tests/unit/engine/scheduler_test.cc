@@ -513,6 +513,9 @@ class SchedulerSoak : public testing::TestWithParam<std::vector<std::int32_t>> {
 
 TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
   set_log_level(LogLevel::kError);
+  const std::optional<policy::Retraction> ways[] = {std::nullopt, policy::Retraction::kOffload,
+                                                    policy::Retraction::kRecompute};
+  std::uint64_t offloaded = 0;
   for (unsigned seed = 1; seed <= 12; ++seed) {
     std::mt19937 random(seed);
     SchedulerRig rig({.windows = GetParam(),
@@ -522,7 +525,9 @@ TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
                       .fixed_chunk = static_cast<std::int32_t>(random() % 3 == 0 ? 1 + random() % 50 : 0),
                       .stages = static_cast<std::int32_t>(1 + seed % 3),
                       .coordinates = static_cast<std::int32_t>(1 + seed / 3 % 3),
-                      .cp_force = static_cast<std::int32_t>(seed % 2 == 0 ? 0 : 1 + random() % 3)});
+                      .cp_force = static_cast<std::int32_t>(seed % 2 == 0 ? 0 : 1 + random() % 3),
+                      .offload_places = static_cast<std::int32_t>(seed % 4 == 0 ? 0 : random() % 30),
+                      .retract = ways[seed % 3]});
     rig.random.emplace(seed);
     struct Sent {
       GenerateRequest request;
@@ -583,8 +588,10 @@ TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
       }
     }
     EXPECT_GT(complete, 10);
+    offloaded += rig.scheduler->stats(rig.time).retractions[retraction_index(policy::Retraction::kOffload)];
     rig.expect_all_free_after_flush();
   }
+  EXPECT_GT(offloaded, 20U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Windows, SchedulerSoak,

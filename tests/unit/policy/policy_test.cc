@@ -9,7 +9,6 @@
 #include "policy/batch.h"
 #include "policy/context_degree.h"
 #include "policy/cost_model.h"
-#include "policy/preemption.h"
 
 namespace shoal::policy {
 namespace {
@@ -263,17 +262,6 @@ TEST(OutputLengths, ForgetsTheOldest) {
   for (int i = 0; i < 256; ++i) lengths.add(1000);
   for (int i = 0; i < 256; ++i) lengths.add(10);
   EXPECT_EQ(lengths.expect(0, 4096), 10);
-}
-
-TEST(Preemption, TakesTheYoungestThatHoldsPages) {
-  const PreemptionCandidate some[] = {{1, true, false}, {5, false, false}, {4, true, false}};
-  EXPECT_EQ(choose_victim(some), std::optional<std::size_t>(2));
-  EXPECT_EQ(choose_victim({}), std::nullopt);
-}
-
-TEST(Preemption, WaitsForPagesThatAreAlreadyComingBack) {
-  const PreemptionCandidate some[] = {{1, true, false}, {4, true, true}};
-  EXPECT_EQ(choose_victim(some), std::nullopt);
 }
 
 // Coordinates run side by side: each gets what one alone would, and a prompt of both as much again.

@@ -18,6 +18,7 @@ TEST(PlanBytes, AreThoseOfTheEncoding) {
   open.prompt = {5, 6, 7, 8};
   open.output = {9};
   plan.opens = {open, SequenceOpen{}};
+  plan.copies.resize(2);
   plan.grants.resize(3);
   plan.releases.resize(2);
   plan.sub_batches.resize(2);

@@ -13,6 +13,7 @@ StepPlan full_plan() {
   StepPlan plan;
   plan.number = PlanNumber(7);
   plan.epoch = Epoch(3);
+  plan.copies = {{{1, 40, 3}, 7, true}, {{0, 2, 9}, 8, false}};
   plan.closes = {SequenceSlot(1), SequenceSlot(5)};
   SequenceOpen open;
   open.sequence = SequenceSlot(2);
@@ -41,6 +42,8 @@ StepResult full_result() {
   result.sampled = {{SequenceSlot(2), 17, -0.5F, {{17, -0.5F}, {3, -2}}}, {SequenceSlot(3), 1, 0, {}}};
   result.prompt_logprobs = {{SequenceSlot(2), 4, 8, -1, {{8, -1}}}};
   result.stage_seconds = {0.25, 0.5};
+  result.copied_bytes = 1 << 20;
+  result.copy_seconds = 0.125;
   return result;
 }
 
@@ -51,6 +54,11 @@ TEST(StepPlanBytes, ComeBackAsTheyWent) {
   EXPECT_EQ(encode(*plan), bytes);
   EXPECT_EQ(plan->number, PlanNumber(7));
   EXPECT_EQ(plan->coordinates.bits(), 0x8000000000000005ULL);
+  ASSERT_EQ(plan->copies.size(), 2U);
+  EXPECT_EQ(plan->copies[0].page, (PageId{1, 40, 3}));
+  EXPECT_EQ(plan->copies[0].place, 7);
+  EXPECT_TRUE(plan->copies[0].out);
+  EXPECT_FALSE(plan->copies[1].out);
   EXPECT_EQ(plan->opens[0].sampling.seed, 0x123456789abcdefULL);
   EXPECT_EQ(plan->opens[0].sampling.logit_bias[1].second, -2);
   EXPECT_EQ(plan->opens[0].room, 77);
@@ -70,6 +78,8 @@ TEST(StepResultBytes, ComeBackAsTheyWent) {
   EXPECT_EQ(encode(*result), bytes);
   EXPECT_EQ(result->sampled[0].top[1].id, 3);
   EXPECT_EQ(result->error, "no memory");
+  EXPECT_EQ(result->copied_bytes, 1U << 20);
+  EXPECT_EQ(result->copy_seconds, 0.125);
 }
 
 // Every way of being too short, too long or damaged is an error or another valid message, never a crash.
@@ -139,9 +149,10 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(loaded->kv_ids, (std::vector<std::string>{"v1/bf16/h3x64"}));
   EXPECT_EQ(loaded->mapped_weights, 7U);
   const auto start =
-      decode_start(encode(Start{99, 2, "shoal-1", 1 << 20, {"a", "a"}, {":5", "b:6"}, PlanNumber(8)}));
+      decode_start(encode(Start{99, 12, 2, "shoal-1", 1 << 20, {"a", "a"}, {":5", "b:6"}, PlanNumber(8)}));
   ASSERT_TRUE(start.ok());
   EXPECT_EQ(start->pages, 99);
+  EXPECT_EQ(start->offload_places, 12);
   EXPECT_EQ(start->hosts.size(), 2U);
   EXPECT_EQ(start->endpoints, (std::vector<std::string>{":5", "b:6"}));
   EXPECT_EQ(start->first_plan, PlanNumber(8));
@@ -166,7 +177,7 @@ TEST(RankMessages, DamagedOnesAreErrors) {
   expect_robust(encode_epoch(Epoch(2)), [](auto bytes) { return decode_epoch(bytes); });
   expect_robust(encode(Loaded{Epoch(1), "f", {"a", "b"}, "amx", 1, 2, 3, 4, "h:1", {{1, 2, 3, 4}}}),
                 [](auto bytes) { return decode_loaded(bytes); });
-  expect_robust(encode(Start{1, 1, "m", 1, {"h"}, {"e"}, PlanNumber(1)}),
+  expect_robust(encode(Start{1, 0, 1, "m", 1, {"h"}, {"e"}, PlanNumber(1)}),
                 [](auto bytes) { return decode_start(bytes); });
 }
 
