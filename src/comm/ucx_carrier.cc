@@ -70,6 +70,14 @@ struct UcxCarrier::Impl {
 
   ~Impl() { close(); }
 
+  Status unreached(const Status& why) const {
+    return {
+        ErrorCode::kUnavailable,
+        fmt::format("--fabric {}: not every rank is reached over it ({}): name an interface of the network "
+                    "that joins their hosts",
+                    options.interface, why.message())};
+  }
+
   // Over the mesh's connections: each sends its own, then takes the others'.
   Status exchange_addresses(TimePoint deadline) {
     SHOAL_ASSIGN(own, ucx->address());
@@ -88,8 +96,9 @@ struct UcxCarrier::Impl {
         return {ErrorCode::kCorrupt, "a rank names an address of the fabric that is none"};
       std::vector<std::byte> address(static_cast<std::size_t>(theirs));
       SHOAL_TRY(peer.socket.receive(address, deadline));
-      SHOAL_ASSIGN(endpoint, ucx->connect(address));
-      peer.endpoint = endpoint;
+      const auto endpoint = ucx->connect(address);
+      if (!endpoint.ok()) return unreached(endpoint.error());
+      peer.endpoint = *endpoint;
     }
     return {};
   }
@@ -105,12 +114,7 @@ struct UcxCarrier::Impl {
       out.push_back({static_cast<std::int32_t>(i), std::span(greetings).subspan(2 * i, 1)});
       in.push_back({static_cast<std::int32_t>(i), std::span(greetings).subspan(2 * i + 1, 1)});
     }
-    if (const Status moved = move_all(out, in, deadline); !moved.ok())
-      return {
-          ErrorCode::kUnavailable,
-          fmt::format("--fabric {}: not every rank is reached over it ({}): name an interface of the network "
-                      "that joins their hosts",
-                      options.interface, moved.message())};
+    if (const Status moved = move_all(out, in, deadline); !moved.ok()) return unreached(moved);
     std::byte greeted{};
     for (Peer& peer : peers) {
       if (peer.socket.open()) SHOAL_TRY(peer.socket.send(std::span(&greeted, 1), deadline));
