@@ -515,7 +515,6 @@ TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
   set_log_level(LogLevel::kError);
   const std::optional<policy::Retraction> ways[] = {std::nullopt, policy::Retraction::kOffload,
                                                     policy::Retraction::kRecompute};
-  std::uint64_t offloaded = 0;
   for (unsigned seed = 1; seed <= 12; ++seed) {
     std::mt19937 random(seed);
     SchedulerRig rig({.windows = GetParam(),
@@ -588,10 +587,8 @@ TEST_P(SchedulerSoak, EveryAnswerIsItsSerialOneAndNothingIsLeft) {
       }
     }
     EXPECT_GT(complete, 10);
-    offloaded += rig.scheduler->stats(rig.time).retractions[retraction_index(policy::Retraction::kOffload)];
     rig.expect_all_free_after_flush();
   }
-  EXPECT_GT(offloaded, 20U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Windows, SchedulerSoak,
