@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
 #include <vector>
 
 #include "core/log.h"
@@ -266,6 +269,59 @@ TEST_F(SchedulerRetract, PromptsThatAreScoredStartOver) {
   EXPECT_EQ(rig.received[id].prompt_logprobs.size(), scored.prompt.size() - 1);
   EXPECT_EQ(rig.received[id].ids.at(0), expected(rig, scored));
   expect_answers(rig);
+}
+
+// Long answers with shared prompts and choices on few pages, by every way, with cancels, failed passes, lost
+// ranks and flushes: every answer that came to its end is what the model says without any pages.
+TEST_F(SchedulerRetract, EveryAnswerIsItsSerialOneWhateverHappens) {
+  const std::optional<policy::Retraction> ways[] = {std::nullopt, policy::Retraction::kOffload,
+                                                    policy::Retraction::kRecompute};
+  std::uint64_t kept = 0, complete = 0;
+  for (unsigned seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    SchedulerRig::Options options;
+    options.windows = seed % 2 == 0 ? std::vector<std::int32_t>{0} : std::vector<std::int32_t>{0, 50};
+    options.pages = static_cast<std::int32_t>(11 + random() % 8);
+    options.context = 320;
+    options.stages = static_cast<std::int32_t>(1 + seed % 3);
+    options.fixed_chunk = random() % 2 == 0 ? 0 : 24;
+    options.offload_places = static_cast<std::int32_t>(random() % 40);
+    options.retract = ways[seed / 3 % 3];
+    SchedulerRig rig(options);
+    std::map<std::uint64_t, GenerateRequest> sent;
+    for (int step = 0; step < 900; ++step) {
+      if (random() % 20 == 0 && sent.size() < 30) {
+        GenerateRequest request = request_of(1 + random() % 110, static_cast<TokenId>(random() % 3),
+                                             static_cast<std::int32_t>(1 + random() % 200));
+        request.n = random() % 5 == 0 ? 2 : 1;
+        request.sampling.seed = random();
+        sent[rig.submit(request)] = request;
+      }
+      if (random() % 90 == 0 && !sent.empty())
+        rig.scheduler->cancel(RequestId(1 + random() % sent.size()), rig.time);
+      if (random() % 150 == 0) rig.scheduler->flush_cache();
+      if (random() % 300 == 0) rig.fail_next = "the pass failed";
+      if (random() % 400 == 0) rig.lose_ranks("rank 1: gone");
+      rig.step();
+      if (HasFatalFailure()) return;
+    }
+    rig.run();
+    kept += count(rig, policy::Retraction::kOffload);
+    for (const auto& [id, request] : sent) {
+      const Received& r = rig.received.at(id);
+      ASSERT_EQ(r.lasts, 1);
+      if (!r.error.ok() || r.finish.at(0) == FinishReason::kCancelled) continue;
+      for (std::int32_t choice = 0; choice < request.n; ++choice) {
+        if (r.finish.at(choice) == FinishReason::kCancelled) continue;
+        ++complete;
+        ASSERT_EQ(r.ids.at(choice), expected(rig, request, static_cast<std::uint32_t>(choice))) << id;
+      }
+    }
+    rig.expect_all_free_after_flush();
+  }
+  EXPECT_GT(kept, 20U);
+  EXPECT_GT(complete, 200U);
 }
 
 }  // namespace
