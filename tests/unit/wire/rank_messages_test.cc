@@ -122,7 +122,7 @@ TEST(RankMessages, ComeBackAsTheyWent) {
                       "decode",  "bf16",
                       true,      "10.0.0.1",
                       "prefill", "10.0.0.2",
-                      8998};
+                      8998,      "ib0"};
   const auto assign_back = decode_assign(encode(assign));
   ASSERT_TRUE(assign_back.ok());
   EXPECT_EQ(assign_back->degrees.pp, 2);
@@ -135,6 +135,7 @@ TEST(RankMessages, ComeBackAsTheyWent) {
   EXPECT_EQ(assign_back->role, "prefill");
   EXPECT_EQ(assign_back->handover_host, "10.0.0.2");
   EXPECT_EQ(assign_back->handover_port, 8998);
+  EXPECT_EQ(assign_back->fabric, "ib0");
   EXPECT_EQ(assign_back->stage_layers, (std::vector<std::int32_t>{10, 6}));
   EXPECT_EQ(assign_back->tp_split, (std::vector<std::int32_t>{3, 1}));
   EXPECT_EQ(assign_back->balance, "decode");
