@@ -51,7 +51,9 @@ def test_promised_times_and_classes(fake, trace, tmp_path):
     assert seen["kept_share"] == 1 and seen["goodput_requests_per_s"] == seen["requests_per_s"]
     assert sum(one["requests"] for one in seen["classes"].values()) == 12 and len(seen["classes"]) > 1
     assert picture.read_text().startswith("<svg") and all(name in picture.read_text() for name in seen["classes"])
-    assert report(fake, trace, *flags, "--slo-gap", 0.01)["runs"][0]["kept_share"] == 0
+    assert report(fake, trace, *flags, "--slo-ttft", 0.01)["runs"][0]["kept_share"] == 0
+    # On a busy machine all tokens of a short answer may be read at once: between them there is no time then.
+    assert report(fake, trace, *flags, "--slo-gap", 0.01)["runs"][0]["kept_share"] < 0.5
     assert "kept the promised times" in bench(fake, "--trace", trace, *flags, "--slo-ttft", 5000)
 
 
