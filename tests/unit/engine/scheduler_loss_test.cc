@@ -13,21 +13,6 @@
 namespace shoal::engine {
 namespace {
 
-GenerateRequest request_of(std::size_t length, TokenId seed, std::int32_t max_tokens) {
-  GenerateRequest request;
-  for (std::size_t i = 0; i < length; ++i)
-    request.prompt.push_back(static_cast<TokenId>((i * 7 + static_cast<std::size_t>(seed)) % 60 + 1));
-  request.max_tokens = max_tokens;
-  request.ignore_eos = true;
-  return request;
-}
-
-std::vector<TokenId> expected(const SchedulerRig& rig, const GenerateRequest& request) {
-  SamplingParams sampling = request.sampling;
-  sampling.stop_ids = {0};
-  return rig.model.answer(request.prompt, sampling, request.max_tokens, request.ignore_eos);
-}
-
 class SchedulerLoss : public testing::Test {
  protected:
   void SetUp() override { set_log_level(LogLevel::kError); }

@@ -202,4 +202,32 @@ class SchedulerRig {
   std::uint64_t next_id_ = 0;
 };
 
+inline std::vector<TokenId> prompt_of(std::size_t length, TokenId seed = 1) {
+  std::vector<TokenId> prompt;
+  for (std::size_t i = 0; i < length; ++i)
+    prompt.push_back(static_cast<TokenId>((i * 7 + static_cast<std::size_t>(seed)) % 60 + 1));
+  return prompt;
+}
+
+inline GenerateRequest request_of(std::vector<TokenId> prompt, std::int32_t max_tokens) {
+  GenerateRequest request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+inline GenerateRequest request_of(std::size_t length, TokenId seed, std::int32_t max_tokens) {
+  return request_of(prompt_of(length, seed), max_tokens);
+}
+
+// What the model answers when nobody else is there.
+inline std::vector<TokenId> expected(const SchedulerRig& rig, const GenerateRequest& request,
+                                     std::uint32_t choice = 0) {
+  SamplingParams sampling = request.sampling;
+  sampling.choice = choice;
+  sampling.stop_ids = {0};
+  return rig.model.answer(request.prompt, sampling, request.max_tokens, request.ignore_eos);
+}
+
 }  // namespace shoal::engine

@@ -13,29 +13,6 @@
 namespace shoal::engine {
 namespace {
 
-std::vector<TokenId> prompt_of(std::size_t length, TokenId seed = 1) {
-  std::vector<TokenId> prompt;
-  for (std::size_t i = 0; i < length; ++i)
-    prompt.push_back(static_cast<TokenId>((i * 7 + static_cast<std::size_t>(seed)) % 60 + 1));
-  return prompt;
-}
-
-GenerateRequest request_of(std::vector<TokenId> prompt, std::int32_t max_tokens) {
-  GenerateRequest request;
-  request.prompt = std::move(prompt);
-  request.max_tokens = max_tokens;
-  request.ignore_eos = true;
-  return request;
-}
-
-std::vector<TokenId> expected(const SchedulerRig& rig, const GenerateRequest& request,
-                              std::uint32_t choice = 0) {
-  SamplingParams sampling = request.sampling;
-  sampling.choice = choice;
-  sampling.stop_ids = {0};
-  return rig.model.answer(request.prompt, sampling, request.max_tokens, request.ignore_eos);
-}
-
 std::string text_of(const std::vector<TokenId>& ids) {
   const auto tokenizer = std::make_shared<FakeTokenizer>();
   tokenizer::Detokenizer detokenizer(tokenizer, true);
