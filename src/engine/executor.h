@@ -6,8 +6,8 @@
 // Ownership: owns thread, compute pool, model, KV bytes and rank. The destructor runs what is queued and
 //   joins: at most two steps.
 // Invariants: every pushed plan is answered exactly once, those for the same coordinate in order. After
-// `lost`, which comes before the
-//   answers to the plans it ends, plans fail at once until `recovered`, which follows resume().
+//   `lost`, which comes before the answers to the plans it ends, plans fail at once until `recovered`, which
+//   follows resume().
 
 #pragma once
 

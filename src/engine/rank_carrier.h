@@ -57,9 +57,8 @@ struct RankConnection {
 
 // What whoever opens a fabric is told.
 inline constexpr const char* kFabricWarning =
-    "what comes over a fabric is not authenticated and may write into this process: let nobody else onto "
-    "that "
-    "network";
+    "what comes over a fabric is not authenticated and may write into this process: "
+    "let nobody else onto that network";
 
 // Between ranks of one host all goes through its memory, to others by TCP, or by UCX over the fabric.
 // listener: null on one host. Ends early where `interrupt` is tripped.

@@ -215,7 +215,7 @@ class Scheduler {
   CoordinateSet holders(const Sequence& sequence) const;  // of its pages
   CoordinateSet touched_by(const Sequence& sequence) const;
   std::vector<CoordinateSet> parties();
-  bool has_room(CoordinateSet party) const;
+  std::int32_t most_in_flight(CoordinateSet party) const;  // of any of them
   void choose_lanes(Sequence& sequence);
   std::vector<double> prefill_load(const Sequence& except) const;
   std::int32_t decode_owner(const Sequence& sequence) const;

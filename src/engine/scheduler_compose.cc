@@ -38,7 +38,7 @@ std::optional<StepPlan> Scheduler::compose(TimePoint now) {
   do {
     admit(now);
     for (const CoordinateSet party : parties()) {
-      if (!has_room(party)) continue;
+      if (most_in_flight(party) >= options_.plans_in_flight) continue;
       if (auto plan = compose_for(party, now)) return plan;
     }
   } while (flights_.empty() && break_stand_still(now));

@@ -64,23 +64,16 @@ std::vector<CoordinateSet> Scheduler::parties() {
     });
     parties.push_back(joined);
   }
-  const auto in_flight = [&](CoordinateSet party) {
-    std::int32_t most = 0;
-    for (std::size_t c = 0; c < lanes_.size(); ++c) {
-      if (party.has(static_cast<std::int32_t>(c))) most = std::max(most, lanes_[c].in_flight);
-    }
-    return most;
-  };
-  std::ranges::stable_sort(parties, {}, in_flight);
+  std::ranges::stable_sort(parties, {}, [&](CoordinateSet party) { return most_in_flight(party); });
   return parties;
 }
 
-bool Scheduler::has_room(CoordinateSet party) const {
+std::int32_t Scheduler::most_in_flight(CoordinateSet party) const {
+  std::int32_t most = 0;
   for (std::size_t c = 0; c < lanes_.size(); ++c) {
-    if (party.has(static_cast<std::int32_t>(c)) && lanes_[c].in_flight >= options_.plans_in_flight)
-      return false;
+    if (party.has(static_cast<std::int32_t>(c))) most = std::max(most, lanes_[c].in_flight);
   }
-  return true;
+  return most;
 }
 
 // Tokens of prompts that each coordinate has still to compute, decoded ones counted, too.

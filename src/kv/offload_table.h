@@ -3,7 +3,7 @@
 //
 // Thread-safety: none; it belongs to the engine thread.
 // Ownership: owns the tables, not the bytes (kv/offload_buffer.h). A place is taken or free.
-// Invariants: take() gives all places or none. A page's place is on the ranks that hold the page.
+// Invariants: a page's place is on the ranks that hold the page.
 
 #pragma once
 

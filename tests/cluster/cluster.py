@@ -6,9 +6,15 @@ import threading
 import time
 from pathlib import Path
 
+from asking import answers
 from server import BINARY, Server
 
 PORT = 7000
+
+
+def layout_name(layout):
+    """Of a test: flags and, by rank, the host."""
+    return "".join(map(str, layout[0])).replace("--", "") + "_hosts" + "".join(map(str, layout[1]))
 
 
 class Rank:
@@ -96,6 +102,15 @@ class Cluster:
             last = sums
             time.sleep(1.1)  # two beats, in which a rank reports what has changed
         raise AssertionError(f"the ledger does not come to rest: {last}")
+
+    def expect_answers_over_the_network(self, expected):
+        """The hosts' interfaces are witness that what the ledger claims has crossed them."""
+        before = [self.network.sent(host) for host in range(3)]
+        assert answers(self.server) == expected, self.logs()
+        ledger = self.network_bytes()
+        assert sum(ledger) > 100_000
+        for host, claimed in enumerate(ledger):
+            assert self.network.sent(host) - before[host] >= 0.95 * claimed, (host, claimed)
 
     def logs(self):
         return self.server.output() + "".join(f"--- rank {number}\n{rank.output()}" for number, rank in self.ranks.items())

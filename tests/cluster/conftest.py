@@ -7,7 +7,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "serving"))
 
 import namespaces  # noqa: E402
-from server import BINARY, SMALL_MODEL, skip_unbuilt  # noqa: E402
+from asking import answers  # noqa: E402
+from server import BINARY, SMALL_MODEL, Server, skip_unbuilt  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
@@ -29,6 +30,13 @@ def tiny_model(tmp_path_factory):
     file = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
     subprocess.run([BINARY, "synth", "llama-tiny-8k", file], check=True, capture_output=True)
     return file
+
+
+@pytest.fixture(scope="session")
+def one_rank(small_model):
+    """What one rank answers."""
+    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
+        return answers(server)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from asking import answers
-from cluster import Cluster
+from cluster import Cluster, layout_name
 from server import BINARY, Server
 
 LAYOUTS = [
@@ -38,26 +38,11 @@ def ucx(small_model, token):
     assert done.returncode == 2 and "--fabric nosuch0: there is no such interface here" in done.stderr, done.stderr
 
 
-@pytest.fixture(scope="module")
-def one_rank(small_model):
-    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
-        return answers(server)
-
-
-def name(layout):
-    return "".join(map(str, layout[0])).replace("--", "") + "_hosts" + "".join(map(str, layout[1]))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=name)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=layout_name)
 def test_ranks_on_a_fabric_give_one_ranks_answers(ucx, network, small_model, one_rank, layout):
     flags, hosts = layout
     with Cluster(network, small_model, hosts, "--deterministic", "--fabric", "eth0", *flags) as cluster:
-        before = [network.sent(host) for host in range(3)]
-        assert answers(cluster.server) == one_rank, cluster.logs()
-        ledger = cluster.network_bytes()
-        assert sum(ledger) > 100_000
-        for host, claimed in enumerate(ledger):
-            assert network.sent(host) - before[host] >= 0.95 * claimed, (host, claimed)
+        cluster.expect_answers_over_the_network(one_rank)
         logs = cluster.logs()
         carriers = set(re.findall(r'carrier="(.*?)"', logs))
         assert carriers == ({"ucx and shm"} if hosts.count(0) > 1 else {"ucx"}), logs

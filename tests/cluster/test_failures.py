@@ -138,12 +138,6 @@ class Round:
         assert self.server.pages()["free"] == pages["capacity"]
 
 
-@pytest.fixture(scope="module")
-def one_rank(small_model):
-    with Server(small_model, "--served-model-name", "small", "--deterministic", "--threads", 1) as server:
-        return answers(server)
-
-
 def rounds_of(seed):
     """Every rank and action comes up before one comes up again."""
     random.seed(seed)
