@@ -11,7 +11,6 @@ import pytest
 
 from asking import answers
 from cluster import Cluster
-from server import Server
 
 ROUNDS = int(os.environ.get("SHOAL_FAULT_ROUNDS", "5"))
 NOTICED = 5.0  # seconds
